@@ -1,0 +1,36 @@
+"""Datasets by name, checked by hash, as :class:`Splits`.
+
+To add one: write a file beside the others that ends in a ``DATASET``, and add a line to ``DATASETS``.
+
+>>> resolve("digits").event_shape
+(64,)
+"""
+
+from nrf.data import cifar10, digits, gmm, kddcup99, mnist
+from nrf.data.access import dataset, fetch, locate, resolve, verify
+from nrf.data.arrays import read_array
+from nrf.data.base import Check, DataFile, Dataset, Splits, cache_dir, one_class
+
+DATASETS: dict[str, Dataset] = {
+    "gmm": gmm.DATASET,
+    "digits": digits.DATASET,
+    "mnist": mnist.DATASET,
+    "cifar10": cifar10.DATASET,
+    "kddcup99": kddcup99.DATASET,
+}
+
+__all__ = [
+    "DATASETS",
+    "Check",
+    "DataFile",
+    "Dataset",
+    "Splits",
+    "cache_dir",
+    "dataset",
+    "fetch",
+    "locate",
+    "one_class",
+    "read_array",
+    "resolve",
+    "verify",
+]

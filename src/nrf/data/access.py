@@ -1,0 +1,84 @@
+"""Datasets by name: find, check, load, fetch."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+
+from nrf.data.base import Check, Dataset, Notify, Splits, fetch_into_cache, require, search
+from nrf.errors import DataError, InputError
+
+
+def dataset(name: str) -> Dataset:
+    """Return the registered dataset called ``name``.
+
+    >>> dataset("gmm").event_shape
+    (2,)
+    """
+    # Taken here, not above: the registry imports the datasets, and this module is imported with it.
+    from nrf.data import DATASETS
+
+    if name in DATASETS:
+        return DATASETS[name]
+    close = difflib.get_close_matches(name.lower(), DATASETS, n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(close)}?" if close else f"known are {', '.join(DATASETS)}"
+    raise InputError(f"unknown dataset {name!r}: {hint}")
+
+
+def locate(name: str, path: Path | None = None) -> Path | None:
+    """Return the folder where the files of ``name`` lie, or ``None``; neither checks hashes nor fetches.
+
+    Data that is generated has no files, so it is nowhere:
+
+    >>> locate("gmm") is None
+    True
+    """
+    chosen = dataset(name)
+    return search(chosen, path) if chosen.files else None
+
+
+def resolve(name: str, path: Path | None = None, *, fetch: bool = True) -> Splits:
+    """Load a dataset by name, with the content of every file checked.
+
+    Looked for in: ``path``, else ``$NRF_DATA``, else the cache folder, else fetched into it (unless
+    ``fetch=False``). A ``path`` that does not hold the files is an error, not a reason to look elsewhere.
+
+    >>> resolve("gmm").train.shape
+    (1600, 2)
+    """
+    chosen = dataset(name)
+    return chosen.load(_folder(chosen, path, fetch=fetch))
+
+
+def verify(name: str, path: Path | None = None) -> list[Check]:
+    """Check every file of a dataset, then the known facts about what is loaded from them.
+
+    Nothing is fetched. Facts are only looked at when all files are right.
+
+    >>> all(check.ok for check in verify("gmm"))
+    True
+    """
+    chosen = dataset(name)
+    folder = search(chosen, path) if chosen.files else None
+    # Wrong files are reported one by one, so only a missing dataset is left to the function that raises.
+    folder = folder or _folder(chosen, path, fetch=False)
+    checks = [] if folder is None else [file.check(folder) for file in chosen.files]
+    if chosen.facts is not None and all(check.ok for check in checks):
+        checks += chosen.facts(chosen.load(folder))
+    return checks
+
+
+def fetch(name: str, notify: Notify | None = None) -> Path:
+    """Fetch a dataset into the cache folder and return its folder; ``notify`` gets one line at each stage."""
+    chosen = dataset(name)
+    if not chosen.files:
+        raise DataError(f"{name} is made on the spot, there is nothing to fetch: use it as it is")
+    return fetch_into_cache(chosen, notify)
+
+
+def _folder(chosen: Dataset, path: Path | None, *, fetch: bool) -> Path | None:
+    if chosen.files:
+        return require(chosen, path, fetch=fetch)
+    if path is not None:
+        raise InputError(f"{chosen.name} is made on the spot and reads no files: leave the path {path} out")
+    return None

@@ -1,0 +1,69 @@
+"""Sample revision (Alg. 2): L sampler steps from the generator's proposals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from nrf.errors import InputError
+from nrf.models import LatentGenerator
+from nrf.samplers import GradFn, Position, Sampler, StepSizes, run
+from nrf.targets import ConditionalTarget, JointTarget, PotentialTarget
+
+Target = Literal["x", "joint", "conditional"]
+
+
+@dataclass(frozen=True)
+class Revision:
+    """How samples are revised, apart from the sampler itself.
+
+    The caller holds the models still with :func:`nrf.models.frozen`.
+    """
+
+    n_steps: int = 10
+    """Sampler steps L."""
+    target: Target = "x"
+    """What is revised: x along the potential alone; x and h jointly (Alg. 2); or each by its own gradient (CoopNet)."""
+    n_inner: int = 1
+    """Joint target: inner Langevin moves of h*."""
+    inner_step_size: float | None = None
+    """Joint target: step size of those moves; that of h in the sampler if not given."""
+    inner_temperature: float = 1.0
+    """Joint target: scales the variance of the inner noise."""
+
+    def __post_init__(self) -> None:
+        if self.n_steps < 0:
+            raise InputError(f"n_steps must not be negative, got {self.n_steps}")
+
+    def __call__(
+        self,
+        potential: nn.Module,
+        generator: LatentGenerator,
+        sampler: StepSizes,
+        x: Tensor,
+        h: Tensor,
+        rng: torch.Generator,
+    ) -> tuple[Tensor, Tensor]:
+        """Revise ``(x, h)``; with target ``x`` the codes come back as they were."""
+        position: Position
+        grad_fn: GradFn
+        match self.target:
+            case "x":
+                position, grad_fn = (x,), PotentialTarget(potential)
+            case "conditional":
+                position, grad_fn = (x, h), ConditionalTarget(potential, generator)
+            case "joint":
+                inner = self.inner_step_size or sampler.step_sizes(0, 2)[1]
+                position = (x, h)
+                grad_fn = JointTarget(potential, generator, inner, rng, self.n_inner, self.inner_temperature)
+        revised = run(_as_sampler(sampler), position, grad_fn, self.n_steps, rng).position
+        return revised[0], revised[1] if len(revised) > 1 else h
+
+
+def _as_sampler(sampler: StepSizes) -> Sampler:
+    if not (hasattr(sampler, "init") and hasattr(sampler, "step")):
+        raise InputError(f"{type(sampler).__name__} has no init and step; choose one of nrf.samplers.SAMPLERS")
+    return sampler  # type: ignore[return-value]

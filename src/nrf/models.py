@@ -1,0 +1,146 @@
+"""The two models every other room speaks of, and the closed forms they have.
+
+The *potential* ``u`` defines ``p(x) ∝ exp u(x)``: higher means more normal. The *generator* is the latent-variable
+model ``q(x, h) = q(h) N(x; g(h), σ² I)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Literal, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from nrf.errors import InputError
+
+Prior = Literal["normal", "uniform"]
+
+
+class Potential(Protocol):
+    """A map from a batch ``(n, *event)`` to one number a row, ``(n,)``."""
+
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+
+class Generator(Protocol):
+    """A latent-variable model; calling it gives the mean of ``q(x | h)``."""
+
+    latent_dim: int
+    sigma: float
+
+    def __call__(self, h: Tensor) -> Tensor: ...
+
+    def log_joint(self, x: Tensor, h: Tensor) -> Tensor: ...
+
+    def propose(self, n: int, rng: torch.Generator) -> tuple[Tensor, Tensor]: ...
+
+
+class LatentGenerator(nn.Module):
+    """``q(x, h) = q(h) N(x; g(h), σ² I)`` around any network ``g`` that maps ``(n, latent_dim)`` to ``(n, *event)``.
+
+    Args:
+        network: The mean ``g``.
+        latent_dim: Size of ``h``.
+        sigma: Standard deviation σ of ``x`` given ``h``. 0 makes the proposal deterministic given ``h``; the joint
+            target then has no density and refuses to be built.
+        prior: ``normal`` is the paper's N(0, I); ``uniform`` on [0, 1] is what one released script drew from.
+
+    Example:
+        >>> q = LatentGenerator(nn.Linear(2, 3), latent_dim=2, sigma=0.1)
+        >>> x, h = q.propose(5, torch.Generator().manual_seed(0))
+        >>> x.shape, h.shape
+        (torch.Size([5, 3]), torch.Size([5, 2]))
+    """
+
+    def __init__(
+        self, network: nn.Module, latent_dim: int, sigma: float, prior: Prior = "normal"
+    ) -> None:
+        super().__init__()
+        if sigma < 0:
+            raise InputError(f"sigma must not be negative, got {sigma}")
+        self.network = network
+        self.latent_dim = latent_dim
+        self.sigma = sigma
+        self.prior = prior
+
+    def forward(self, h: Tensor) -> Tensor:
+        out: Tensor = self.network(h)
+        return out
+
+    def sample_latent(self, n: int, rng: torch.Generator) -> Tensor:
+        """Draw ``n`` codes from the prior, on the device of ``rng``."""
+        draw = torch.randn if self.prior == "normal" else torch.rand
+        return draw(n, self.latent_dim, generator=rng, device=rng.device)
+
+    def log_joint(self, x: Tensor, h: Tensor) -> Tensor:
+        """``log q(x, h)`` up to the constant that depends on neither."""
+        if self.sigma == 0:
+            raise InputError("log q(x, h) does not exist for sigma = 0; give the generator a positive sigma")
+        residual = (x - self(h)).flatten(1)
+        log_joint = -residual.square().sum(1) / (2 * self.sigma**2)
+        if self.prior == "normal":
+            log_joint = log_joint - h.square().sum(1) / 2
+        return log_joint
+
+    @torch.no_grad()
+    def propose(self, n: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Ancestral sampling: ``h`` from the prior, then ``x`` from ``q(x | h)``."""
+        h = self.sample_latent(n, rng)
+        x = self(h)
+        if self.sigma > 0:
+            x = x + self.sigma * torch.randn(x.shape, generator=rng, device=x.device)
+        return x, h
+
+
+@contextmanager
+def frozen(*modules: nn.Module) -> Iterator[None]:
+    """Hold parameters still: no gradient with respect to them, evaluation mode, and normalised weights computed once.
+
+    Parameters do not move during a revision, so weight and spectral norm need one evaluation for all its steps, and
+    the graph need only reach the input. Evaluation mode makes batch norm a fixed function of one row (running
+    statistics), so that chains in a batch do not influence each other.
+    """
+    with ExitStack() as stack:
+        for module in modules:
+            stack.enter_context(_without_gradients(module))
+            stack.enter_context(_in_evaluation_mode(module))
+        stack.enter_context(parametrize.cached())
+        yield
+
+
+@contextmanager
+def _without_gradients(module: nn.Module) -> Iterator[None]:
+    trained = [p for p in module.parameters() if p.requires_grad]
+    for p in trained:
+        p.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for p in trained:
+            p.requires_grad_(True)
+
+
+@contextmanager
+def _in_evaluation_mode(module: nn.Module) -> Iterator[None]:
+    was_training = module.training
+    module.train(False)
+    try:
+        yield
+    finally:
+        module.train(was_training)
+
+
+def gradient(u: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """``∇u`` row by row, for a potential whose rows do not interact.
+
+    Example:
+        >>> gradient(lambda x: -x.square().sum(1) / 2, torch.tensor([[1.0, -2.0]]))
+        tensor([[-1.,  2.]])
+    """
+    with torch.enable_grad():
+        x = x.detach().requires_grad_(True)
+        (grad,) = torch.autograd.grad(u(x).sum(), x)
+    return grad

@@ -1,0 +1,46 @@
+"""Networks by name. A new one is a file here and a line in a registry; the contract tests pick it up."""
+
+from __future__ import annotations
+
+from nrf.networks.base import GeneratorConfig, Latent, PotentialConfig, Shape
+from nrf.networks.convnet import (
+    OneClassCNNGenerator,
+    OneClassCNNPotential,
+    StandardCNNGenerator,
+    StandardCNNPotential,
+)
+from nrf.networks.layers import data_dependent_init
+from nrf.networks.mlp import MLPGenerator, MLPPotential
+from nrf.networks.resnet import ResNetGenerator, ResNetPotential
+
+POTENTIALS: dict[str, type[PotentialConfig]] = {
+    "mlp": MLPPotential,
+    "one-class-cnn": OneClassCNNPotential,
+    "standard-cnn": StandardCNNPotential,
+    "resnet": ResNetPotential,
+}
+
+GENERATORS: dict[str, type[GeneratorConfig]] = {
+    "mlp": MLPGenerator,
+    "one-class-cnn": OneClassCNNGenerator,
+    "standard-cnn": StandardCNNGenerator,
+    "resnet": ResNetGenerator,
+}
+
+__all__ = [
+    "GENERATORS",
+    "POTENTIALS",
+    "GeneratorConfig",
+    "Latent",
+    "MLPGenerator",
+    "MLPPotential",
+    "OneClassCNNGenerator",
+    "OneClassCNNPotential",
+    "PotentialConfig",
+    "ResNetGenerator",
+    "ResNetPotential",
+    "Shape",
+    "StandardCNNGenerator",
+    "StandardCNNPotential",
+    "data_dependent_init",
+]

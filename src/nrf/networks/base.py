@@ -1,0 +1,65 @@
+"""What a network configuration is: a frozen record that builds a module for a given event shape."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import nn
+
+from nrf.errors import InputError
+from nrf.models import LatentGenerator, Prior
+
+Shape = tuple[int, ...]
+
+
+class PotentialConfig(Protocol):
+    """Builds ``u: (n, *event) → (n,)``."""
+
+    @property
+    def data_init(self) -> bool: ...
+
+    def build(self, event_shape: Shape) -> nn.Module: ...
+
+
+class GeneratorConfig(Protocol):
+    """Builds ``q(x, h)`` over events of a shape."""
+
+    def build(self, event_shape: Shape) -> LatentGenerator: ...
+
+
+@dataclass(frozen=True)
+class Latent(ABC):
+    """What every generator has besides its network."""
+
+    latent_dim: int = 100
+    """Size of the latent code h."""
+    sigma: float = 0.0
+    """Standard deviation σ of x given h: noise on the proposal, and the stiffness of the joint target."""
+    prior: Prior = "normal"
+    """Prior of h: the paper's N(0, I), or uniform on [0, 1]."""
+
+    @abstractmethod
+    def network(self, event_shape: Shape) -> nn.Module:
+        """The mean g: ``(n, latent_dim)`` to ``(n, *event)``."""
+
+    def build(self, event_shape: Shape) -> LatentGenerator:
+        """The generator around that mean."""
+        return LatentGenerator(self.network(event_shape), self.latent_dim, self.sigma, self.prior)
+
+
+def require_image(who: object, event_shape: Shape, *, multiple: int) -> tuple[int, int]:
+    """Channels and side of a square image event, or an error that says what the network takes."""
+    if len(event_shape) != 3 or event_shape[1] != event_shape[2] or event_shape[1] % multiple:
+        raise InputError(
+            f"{type(who).__name__} takes square images (channels, side, side) with a side divisible by {multiple}, "
+            f"got events of shape {event_shape}; use an MLP for other shapes"
+        )
+    return event_shape[0], event_shape[1]
+
+
+def size_of(event_shape: Shape) -> int:
+    """Number of values in one event."""
+    return math.prod(event_shape)

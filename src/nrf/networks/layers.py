@@ -1,0 +1,124 @@
+"""The pieces all networks are made of: activations, normalised layers, data-dependent initialisation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrizations, parametrize
+
+from nrf.errors import InputError
+
+Activation = Literal["relu", "leaky_relu", "tanh", "softplus"]
+OutputActivation = Literal["identity", "sigmoid", "tanh"]
+PotentialNorm = Literal["weight", "spectral", "batch", "none"]
+TrainedGain = Literal["all", "last", "none"]
+
+OUTPUTS: dict[OutputActivation, Callable[[], nn.Module]] = {
+    "identity": nn.Identity,
+    "sigmoid": nn.Sigmoid,
+    "tanh": nn.Tanh,
+}
+
+
+def activation(name: Activation, slope: float = 0.2) -> nn.Module:
+    """A fresh activation; ``slope`` is that of the leaky ReLU."""
+    makers: dict[str, Callable[[], nn.Module]] = {
+        "relu": nn.ReLU,
+        "leaky_relu": lambda: nn.LeakyReLU(slope),
+        "tanh": nn.Tanh,
+        "softplus": nn.Softplus,
+    }
+    return makers[name]()
+
+
+def normalised(layer: nn.Module, norm: PotentialNorm, *, train_gain: bool = True) -> nn.Module:
+    """Put weight or spectral norm on a layer's weight; ``batch`` and ``none`` leave the weight alone.
+
+    Args:
+        layer: A linear or convolutional layer.
+        norm: Which normalisation.
+        train_gain: Whether the gain of weight norm is trained; frozen, each output keeps the norm it starts with.
+    """
+    if norm == "weight":
+        # Transposed convolutions hold their output channels in dimension 1.
+        dim = 1 if isinstance(layer, nn.ConvTranspose2d) else 0
+        layer = parametrizations.weight_norm(layer, dim=dim)
+        gain_of(layer).requires_grad_(train_gain)
+    elif norm == "spectral":
+        layer = parametrizations.spectral_norm(layer)
+    return layer
+
+
+def gain_of(layer: nn.Module) -> nn.Parameter:
+    """The gain ``g`` of a weight-normed layer, ``w = g v / ‖v‖``."""
+    weight: Any = layer.parametrizations["weight"]  # type: ignore[index]
+    gain: nn.Parameter = weight.original0
+    return gain
+
+
+def is_weight_normed(layer: nn.Module) -> bool:
+    """Whether weight norm sits on the layer's weight."""
+    if not parametrize.is_parametrized(layer, "weight"):
+        return False
+    return hasattr(layer.parametrizations["weight"], "original0")  # type: ignore[index]
+
+
+def batch_norm(n: int, dims: Literal[1, 2], statistics: Literal["running", "batch"]) -> nn.Module:
+    """Batch norm over ``n`` channels.
+
+    Statistics ``running`` are the usual ones: of the batch in the loss, running averages whenever the network is
+    evaluated. ``batch`` keeps the batch's own at all times, as the released scripts do; rows then depend on each other.
+    """
+    layer = nn.BatchNorm1d if dims == 1 else nn.BatchNorm2d
+    return layer(n, track_running_stats=statistics == "running")
+
+
+@torch.no_grad()
+def data_dependent_init(module: nn.Module, x: Tensor) -> None:
+    """Set gain and bias of every weight-normed layer so that its outputs over ``x`` have mean 0 and variance 1.
+
+    One forward pass: each layer is rescaled before the next one sees its output (Salimans & Kingma, "Weight
+    Normalization", section 3).
+
+    Example:
+        >>> net = normalised(nn.Linear(3, 2), "weight")
+        >>> x = torch.randn(500, 3, generator=torch.Generator().manual_seed(0)) * 7 + 2
+        >>> data_dependent_init(net, x)
+        >>> bool((net(x).std(0) - 1).abs().max() < 1e-4)
+        True
+    """
+
+    def rescale(layer: nn.Module, _: object, out: Tensor) -> Tensor:
+        channels = [d for d in range(out.ndim) if d != 1]
+        shape = [1, -1] + [1] * (out.ndim - 2)
+        mean = out.mean(channels)
+        scale = 1 / out.std(channels).clamp_min(1e-6)
+        gain = gain_of(layer)
+        gain.mul_(scale.reshape(gain.shape))
+        layer.bias.copy_((layer.bias - mean) * scale)  # type: ignore[union-attr,operator,arg-type]
+        return (out - mean.reshape(shape)) * scale.reshape(shape)
+
+    layers = [m for m in module.modules() if is_weight_normed(m)]
+    if not layers:
+        raise InputError("data-dependent initialisation needs weight-normed layers; set norm to 'weight'")
+    hooks = [layer.register_forward_hook(rescale) for layer in layers]
+    try:
+        module(x)
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+class Scalar(nn.Module):
+    """Make a network with one output unit a potential: ``(n, *event)`` to ``(n,)``."""
+
+    def __init__(self, body: nn.Module) -> None:
+        super().__init__()
+        self.body = body
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.body(x)
+        return out.squeeze(-1)

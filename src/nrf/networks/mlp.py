@@ -1,0 +1,96 @@
+"""Fully connected networks: the GMM, KDDCUP and MNIST pairs of the paper are sizes of these two."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import nn
+
+from nrf.networks.base import Latent, Shape, size_of
+from nrf.networks.layers import (
+    OUTPUTS,
+    Activation,
+    OutputActivation,
+    PotentialNorm,
+    Scalar,
+    TrainedGain,
+    activation,
+    batch_norm,
+    normalised,
+)
+
+
+@dataclass(frozen=True)
+class MLPPotential:
+    """A multilayer perceptron with one output.
+
+    Example:
+        >>> import torch
+        >>> u = MLPPotential(widths=(8, 4)).build((3,))
+        >>> u(torch.zeros(5, 3)).shape
+        torch.Size([5])
+    """
+
+    widths: tuple[int, ...] = (100, 100)
+    """Units of the hidden layers."""
+    activation: Activation = "leaky_relu"
+    """Activation of the hidden layers."""
+    slope: float = 0.2
+    """Slope of the leaky ReLU."""
+    norm: PotentialNorm = "weight"
+    """Weight norm, spectral norm, batch norm of the hidden layers, or none."""
+    train_gain: TrainedGain = "all"
+    """Which layers' weight-norm gains are trained; the released scripts train the last layer's only."""
+    data_init: bool = False
+    """Set gains and biases from a batch of data before training (weight norm only)."""
+
+    def build(self, event_shape: Shape) -> nn.Module:
+        layers: list[nn.Module] = [nn.Flatten()]
+        n_in = size_of(event_shape)
+        for n_out in self.widths:
+            layers.append(normalised(nn.Linear(n_in, n_out), self.norm, train_gain=self.train_gain == "all"))
+            if self.norm == "batch":
+                layers.append(batch_norm(n_out, 1, "running"))
+            layers.append(activation(self.activation, self.slope))
+            n_in = n_out
+        layers.append(normalised(nn.Linear(n_in, 1), self.norm, train_gain=self.train_gain != "none"))
+        return Scalar(nn.Sequential(*layers))
+
+
+@dataclass(frozen=True)
+class MLPGenerator(Latent):
+    """A multilayer perceptron from codes to events.
+
+    Example:
+        >>> import torch
+        >>> q = MLPGenerator(latent_dim=2, widths=(8,)).build((1, 4, 4))
+        >>> q(torch.zeros(5, 2)).shape
+        torch.Size([5, 1, 4, 4])
+    """
+
+    widths: tuple[int, ...] = (50, 50)
+    """Units of the hidden layers."""
+    activation: Activation = "relu"
+    """Activation of the hidden layers."""
+    norm: Literal["batch", "none"] = "batch"
+    """Batch norm of the hidden layers, or none."""
+    statistics: Literal["running", "batch"] = "running"
+    """What batch norm uses when the generator is evaluated: running averages, or the batch's own."""
+    output_norm: Literal["weight", "none"] = "none"
+    """Weight norm on the last layer, or none."""
+    output: OutputActivation = "identity"
+    """Activation of the last layer."""
+
+    def network(self, event_shape: Shape) -> nn.Module:
+        layers: list[nn.Module] = []
+        n_in = self.latent_dim
+        for n_out in self.widths:
+            layers.append(nn.Linear(n_in, n_out))
+            if self.norm == "batch":
+                layers.append(batch_norm(n_out, 1, self.statistics))
+            layers.append(activation(self.activation))
+            n_in = n_out
+        layers.append(normalised(nn.Linear(n_in, size_of(event_shape)), self.output_norm))
+        layers += [OUTPUTS[self.output](), nn.Unflatten(1, event_shape)]
+        return nn.Sequential(*layers)

@@ -1,0 +1,35 @@
+"""Samplers by name. A new one is a file here and a line in ``SAMPLERS``; the contract tests pick it up."""
+
+from __future__ import annotations
+
+from nrf.samplers.base import Chain, GradFn, Position, Sampler, StepSizes, polynomial, require_gradient, run
+from nrf.samplers.coopnet import CoopNet
+from nrf.samplers.hmc import HMC
+from nrf.samplers.langevin import Langevin
+from nrf.samplers.sghmc import SGHMC
+from nrf.samplers.sgld import SGLD
+
+SAMPLERS: dict[str, type[StepSizes]] = {
+    "sgld": SGLD,
+    "sghmc": SGHMC,
+    "langevin": Langevin,
+    "hmc": HMC,
+    "coopnet": CoopNet,
+}
+
+__all__ = [
+    "HMC",
+    "SAMPLERS",
+    "SGHMC",
+    "SGLD",
+    "Chain",
+    "CoopNet",
+    "GradFn",
+    "Langevin",
+    "Position",
+    "Sampler",
+    "StepSizes",
+    "polynomial",
+    "require_gradient",
+    "run",
+]

@@ -1,0 +1,204 @@
+"""What every sampler shares: the state, the contract, the step-size schedule, the box, and the loop.
+
+A sampler is a frozen record of hyper-parameters with two pure functions, ``init`` and ``step``, over an explicit state
+and an explicit source of randomness. It sees a gradient function, never a network.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, Literal, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from nrf.errors import InputError
+
+Position = tuple[Tensor, ...]
+"""``(x,)`` or ``(x, h)``; the first block is always x."""
+
+GradFn = Callable[[Position, int], Position]
+"""Ascent direction of the log-density at a position, at step ``l`` counted from 0."""
+
+
+class Chain(NamedTuple):
+    """The whole state of a batch of parallel chains."""
+
+    position: Position
+    momentum: Position | None = None
+
+
+class Sampler(Protocol):
+    """The contract; ``tests/contracts/test_samplers.py`` runs it over the registry."""
+
+    @property
+    def exact(self) -> bool: ...
+
+    def init(self, position: Position) -> Chain: ...
+
+    def step(self, chain: Chain, grad_fn: GradFn, l: int, rng: torch.Generator) -> Chain: ...
+
+
+@dataclass(frozen=True)
+class StepSizes:
+    """The hyper-parameters common to all samplers here.
+
+    Step ``l`` has size ``step_size · (1 + l/b)^(−c)`` with ``decay = (b, c)``, constant without; the paper's
+    ``(a(1 + t/b))^(−c)`` is :func:`polynomial`. Noise has variance ``2 · step size · temperature``.
+    """
+
+    step_size: float = 0.01
+    """Step size δ of x."""
+    latent_step_size: float | None = None
+    """Step size of h; the same as that of x if not given."""
+    decay: tuple[float, float] | None = None
+    """(b, c): polynomial decay of both step sizes, (1 + l/b)^(-c); constant if not given."""
+    temperature: float = 1.0
+    """Scales the variance of the noise: 1 samples the density, 0 climbs it without noise."""
+    box: tuple[float, float] | None = None
+    """Keep every coordinate of x within (low, high); unconstrained if not given."""
+    box_mode: Literal["clip", "reflect"] = "clip"
+    """What happens at the walls of the box."""
+
+    exact: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if not self.step_size > 0 or not math.isfinite(self.step_size):
+            raise InputError(f"step_size must be positive and finite, got {self.step_size}")
+        if self.latent_step_size is not None and not self.latent_step_size > 0:
+            raise InputError(f"latent_step_size must be positive, got {self.latent_step_size}")
+        if self.temperature < 0:
+            raise InputError(f"temperature must not be negative, got {self.temperature}")
+        if self.decay is not None and (self.decay[0] <= 0 or self.decay[1] < 0):
+            raise InputError(f"decay (b, c) needs b > 0 and c ≥ 0, got {self.decay}")
+        if self.box is not None and not self.box[0] < self.box[1]:
+            raise InputError(f"box (low, high) needs low < high, got {self.box}")
+
+    def step_sizes(self, l: int, n_blocks: int) -> tuple[float, ...]:
+        """The step size of each block at step ``l``."""
+        factor = 1.0 if self.decay is None else (1 + l / self.decay[0]) ** -self.decay[1]
+        latent = self.step_size if self.latent_step_size is None else self.latent_step_size
+        return (self.step_size * factor,) + (latent * factor,) * (n_blocks - 1)
+
+    def confine(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Bring x into the box; with ``reflect``, also say where a coordinate's direction turned round."""
+        if self.box is None:
+            return x, None
+        low, high = self.box
+        if self.box_mode == "clip":
+            return x.clamp(low, high), None
+        width = high - low
+        folded = torch.remainder(x - low, 2 * width)
+        turned = folded > width
+        return low + torch.where(turned, 2 * width - folded, folded), turned
+
+
+def polynomial(a: float, b: float, c: float) -> dict[str, float | tuple[float, float]]:
+    """The paper's schedule ``δ_t = (a(1 + t/b))^(−c)`` as keyword arguments of a sampler.
+
+    Example:
+        >>> polynomial(a=10, b=1000, c=2)
+        {'step_size': 0.01, 'decay': (1000, 2)}
+    """
+    return {"step_size": a**-c, "decay": (b, c)}
+
+
+def noise(like: Tensor, variance: float, rng: torch.Generator) -> Tensor | float:
+    """Gaussian noise of that variance; at variance 0 nothing is drawn, so nothing is spent."""
+    if variance == 0:
+        return 0.0
+    return math.sqrt(variance) * torch.randn(like.shape, generator=rng, device=like.device, dtype=like.dtype)
+
+
+@dataclass(frozen=True)
+class FirstOrder(StepSizes):
+    """The Euler–Maruyama step of overdamped Langevin dynamics, ``z ← z + δΔ + √(2δτ) η``."""
+
+    def init(self, position: Position) -> Chain:
+        return Chain(position)
+
+    def step(self, chain: Chain, grad_fn: GradFn, l: int, rng: torch.Generator) -> Chain:
+        sizes = self.step_sizes(l, len(chain.position))
+        grads = grad_fn(chain.position, l)
+        x, *latents = (
+            self.move(z, delta, size, rng) for z, delta, size in zip(chain.position, grads, sizes, strict=True)
+        )
+        return Chain((self.confine(x)[0], *latents))
+
+    def move(self, z: Tensor, delta: Tensor, size: float, rng: torch.Generator) -> Tensor:
+        """One block's step."""
+        return z + size * delta + noise(z, 2 * size * self.temperature, rng)
+
+
+@dataclass(frozen=True)
+class SecondOrder(StepSizes):
+    """Second-order Langevin dynamics with friction: ``v ← (1−β)v + δΔ + √(2βδτ) η``, then ``z ← z + v``; ``v⁰ = 0``."""
+
+    friction: float = 0.1
+    """Friction β: the share of the momentum lost in a step."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.friction <= 1:
+            raise InputError(f"friction must lie in [0, 1], got {self.friction}")
+
+    def init(self, position: Position) -> Chain:
+        return Chain(position, tuple(torch.zeros_like(z) for z in position))
+
+    def step(self, chain: Chain, grad_fn: GradFn, l: int, rng: torch.Generator) -> Chain:
+        if chain.momentum is None:
+            raise InputError(f"{type(self).__name__} needs a chain with momentum: start it with init()")
+        sizes = self.step_sizes(l, len(chain.position))
+        grads = grad_fn(chain.position, l)
+        momentum = [
+            (1 - self.friction) * v + size * delta + noise(v, 2 * self.friction * size * self.temperature, rng)
+            for v, delta, size in zip(chain.momentum, grads, sizes, strict=True)
+        ]
+        x, *latents = (z + v for z, v in zip(chain.position, momentum, strict=True))
+        x, turned = self.confine(x)
+        if turned is not None:
+            momentum[0] = torch.where(turned, -momentum[0], momentum[0])
+        return Chain((x, *latents), tuple(momentum))
+
+
+def run(
+    sampler: Sampler,
+    position: Position,
+    grad_fn: GradFn,
+    n_steps: int,
+    rng: torch.Generator,
+    trace: Callable[[int, Chain], None] | None = None,
+) -> Chain:
+    """``n_steps`` steps from a position.
+
+    Args:
+        sampler: The sampler; one that is ``exact`` refuses a gradient function that says it is not.
+        position: Where to start.
+        grad_fn: A target, or any function with its signature.
+        n_steps: L.
+        rng: All randomness of the sampler.
+        trace: Called with ``(l, chain)`` after each step, for studies.
+    """
+    require_gradient(sampler, grad_fn)
+    chain = sampler.init(position)
+    with torch.no_grad():
+        for l in range(n_steps):
+            chain = sampler.step(chain, grad_fn, l, rng)
+            if trace is not None:
+                trace(l, chain)
+    return chain
+
+
+def require_gradient(sampler: Sampler, grad_fn: GradFn) -> None:
+    """Refuse a pair that cannot mean what it says: an exact sampler on a stochastic gradient."""
+    if sampler.exact and not getattr(grad_fn, "exact", True):
+        stochastic: dict[str, str] = {"Langevin": "SGLD", "HMC": "SGHMC"}
+        name = type(sampler).__name__
+        raise InputError(
+            f"{name} is defined by exact gradients and {type(grad_fn).__name__} gives a stochastic one; "
+            f"use {stochastic.get(name, 'a stochastic-gradient sampler')}, or an exact target"
+        )
+
+

@@ -1,0 +1,124 @@
+"""Gradient functions: what a sampler climbs.
+
+A target is called with a position and the step index ``l`` (from 0) and returns the ascent direction for every block.
+``exact`` says whether that is the true gradient of a log-density or a stochastic estimate of it, so that a sampler
+that claims exactness can refuse the latter.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from nrf.errors import InputError
+from nrf.models import LatentGenerator, Potential, gradient
+from nrf.samplers.base import Position
+
+
+@dataclass(frozen=True)
+class PotentialTarget:
+    """``p(x)`` alone, over positions ``(x,)``: how the released scripts revise."""
+
+    potential: Potential
+    exact = True
+
+    def __call__(self, position: Position, l: int) -> Position:
+        (x,) = position
+        return (gradient(self.potential, x),)
+
+
+@dataclass(frozen=True)
+class ConditionalTarget:
+    """``∇u(x)`` for x and ``∇_h log q(x, h)`` for h, each by itself: what CoopNet interleaves."""
+
+    potential: Potential
+    generator: LatentGenerator
+    exact = True
+
+    def __post_init__(self) -> None:
+        _require_density(self.generator)
+
+    def __call__(self, position: Position, l: int) -> Position:
+        return self.block(position, l, 0), self.block(position, l, 1)
+
+    def block(self, position: Position, l: int, index: int) -> Tensor:
+        """The gradient for one block only, at the cost of that block only."""
+        x, h = position
+        if index == 0:
+            return gradient(self.potential, x)
+        return latent_gradient(self.generator, x, h)[0]
+
+
+@dataclass(frozen=True)
+class JointTarget:
+    """The augmented target ``p(x) q(h | x)`` with the stochastic gradient of Alg. 2, in closed form.
+
+    ``Δ_x = ∇u(x) + (g(h) − g(h*)) / σ²`` and ``Δ_h = J_g(h)ᵀ (x − g(h)) / σ² − h``, one vector-Jacobian product. ``h*``
+    is a Langevin move of ``h`` towards ``q(h | x)``; at the first step ``h`` is an exact draw, so ``h* = h`` and the
+    correction vanishes.
+
+    Args:
+        potential: ``u``.
+        generator: ``q``, with ``sigma > 0`` and the normal prior.
+        inner_step_size: Step size δ* of the inner Langevin moves.
+        rng: Source of the inner noise.
+        n_inner: Number of inner moves; more of them lower the bias of the estimate.
+        inner_temperature: Scales the variance of the inner noise. 1 makes ``h*`` a draw; 0 makes it deterministic.
+    """
+
+    potential: Potential
+    generator: LatentGenerator
+    inner_step_size: float
+    rng: torch.Generator
+    n_inner: int = 1
+    inner_temperature: float = 1.0
+    exact = False
+
+    def __post_init__(self) -> None:
+        _require_density(self.generator)
+        if self.n_inner < 1 or self.inner_step_size <= 0 or self.inner_temperature < 0:
+            raise InputError(
+                "the joint target needs n_inner ≥ 1, inner_step_size > 0 and inner_temperature ≥ 0, got "
+                f"{self.n_inner}, {self.inner_step_size} and {self.inner_temperature}"
+            )
+
+    def __call__(self, position: Position, l: int) -> Position:
+        x, h = position
+        delta_x = gradient(self.potential, x)
+        delta_h, mean = latent_gradient(self.generator, x, h)
+        if l > 0:
+            mean_star = self._mean_at_star(x, h, delta_h)
+            delta_x = delta_x + (mean - mean_star) / self.generator.sigma**2
+        return delta_x, delta_h
+
+    def _mean_at_star(self, x: Tensor, h: Tensor, delta_h: Tensor) -> Tensor:
+        """``g(h*)``; the first inner move reuses the ``Δ_h`` that the outer step needs anyway."""
+        scale = math.sqrt(2 * self.inner_step_size * self.inner_temperature)
+        star = h
+        for inner in range(self.n_inner):
+            drift = delta_h if inner == 0 else latent_gradient(self.generator, x, star)[0]
+            star = star + self.inner_step_size * drift
+            if scale > 0:
+                star = star + scale * torch.randn(h.shape, generator=self.rng, device=h.device)
+        with torch.no_grad():
+            return self.generator(star)
+
+
+def latent_gradient(generator: LatentGenerator, x: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+    """``∇_h log q(x, h)`` and, since it falls out, ``g(h)``."""
+    with torch.enable_grad():
+        h = h.detach().requires_grad_(True)
+        mean = generator(h)
+        residual = (x - mean).detach() / generator.sigma**2
+        (pulled_back,) = torch.autograd.grad(mean, h, residual)
+    return pulled_back - h.detach(), mean.detach()
+
+
+def _require_density(generator: LatentGenerator) -> None:
+    if generator.sigma <= 0:
+        raise InputError("revising h needs a generator with sigma > 0; set its sigma, or revise x only")
+    if generator.prior != "normal":
+        raise InputError("revising h needs the normal prior; set the generator's prior, or revise x only")

@@ -1,0 +1,9 @@
+"""The loop, its folder and its checkpoints."""
+
+from __future__ import annotations
+
+from nrf.training.folder import RunFolder
+from nrf.training.progress import ProgressBar
+from nrf.training.trainer import TrainConfig, Trainer, use_threads
+
+__all__ = ["ProgressBar", "RunFolder", "TrainConfig", "Trainer", "use_threads"]

@@ -1,0 +1,53 @@
+"""The order of the data: a function of the seed and the step, so that there is nothing to lose."""
+
+from __future__ import annotations
+
+import hashlib
+
+import torch
+from torch import Tensor
+
+from nrf.errors import InputError
+from nrf.seeds import stream
+
+
+class Batches:
+    """Shuffled batches; every epoch is a new permutation, and a rest smaller than a batch waits for the next one.
+
+    Args:
+        data: All training rows.
+        batch_size: Rows a batch; all of them if there are fewer.
+        seed: The order's seed.
+
+    Example:
+        >>> batches = Batches(torch.arange(6.0).reshape(6, 1), batch_size=3, seed=0)
+        >>> sorted(torch.cat([batches.at(0), batches.at(1)]).flatten().tolist())
+        [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
+    """
+
+    def __init__(self, data: Tensor, batch_size: int, seed: int) -> None:
+        if len(data) < 2:
+            raise InputError(f"training needs at least 2 rows, got {len(data)}")
+        self.data, self.seed = data, seed
+        self.batch_size = min(batch_size, len(data))
+        self.per_epoch = len(data) // self.batch_size
+        self._epoch = -1
+        self._order = torch.empty(0, dtype=torch.long)
+
+    def position(self, step: int) -> tuple[int, int]:
+        """Epoch and place within it of the batch that step takes."""
+        return divmod(step, self.per_epoch)
+
+    def at(self, step: int) -> Tensor:
+        """The batch of a step, counted from 0."""
+        epoch, cursor = self.position(step)
+        if epoch != self._epoch:
+            self._order = torch.randperm(len(self.data), generator=stream(self.seed, "order", epoch))
+            self._order = self._order.to(self.data.device)
+            self._epoch = epoch
+        return self.data[self._order[cursor * self.batch_size : (cursor + 1) * self.batch_size]]
+
+    def fingerprint(self) -> str:
+        """A digest of the rows: a run is not resumed on other data."""
+        content = self.data.detach().cpu().contiguous().numpy()
+        return hashlib.blake2b(content, digest_size=16).hexdigest()
