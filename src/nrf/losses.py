@@ -11,7 +11,7 @@ def potential_loss(u_data: Tensor, u_model: Tensor) -> Tensor:
 
 
 def control_loss(u_data: Tensor) -> Tensor:
-    """The potential control ``E_data[u(x̃)²]`` that keeps the free level of ``u`` near zero (appendix, regularisation)."""
+    """The potential control ``E_data[u(x̃)²]`` that keeps the level of ``u`` near zero (appendix, regularisation)."""
     return u_data.square().mean()
 
 

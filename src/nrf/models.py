@@ -55,9 +55,7 @@ class LatentGenerator(nn.Module):
         (torch.Size([5, 3]), torch.Size([5, 2]))
     """
 
-    def __init__(
-        self, network: nn.Module, latent_dim: int, sigma: float, prior: Prior = "normal"
-    ) -> None:
+    def __init__(self, network: nn.Module, latent_dim: int, sigma: float, prior: Prior = "normal") -> None:
         super().__init__()
         if sigma < 0:
             raise InputError(f"sigma must not be negative, got {sigma}")
@@ -80,7 +78,7 @@ class LatentGenerator(nn.Module):
         if self.sigma == 0:
             raise InputError("log q(x, h) does not exist for sigma = 0; give the generator a positive sigma")
         residual = (x - self(h)).flatten(1)
-        log_joint = -residual.square().sum(1) / (2 * self.sigma**2)
+        log_joint: Tensor = -residual.square().sum(1) / (2 * self.sigma**2)
         if self.prior == "normal":
             log_joint = log_joint - h.square().sum(1) / 2
         return log_joint

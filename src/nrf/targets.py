@@ -104,7 +104,8 @@ class JointTarget:
             if scale > 0:
                 star = star + scale * torch.randn(h.shape, generator=self.rng, device=h.device)
         with torch.no_grad():
-            return self.generator(star)
+            mean: Tensor = self.generator(star)
+        return mean
 
 
 def latent_gradient(generator: LatentGenerator, x: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:

@@ -64,8 +64,7 @@ def _read_numpy(path: Path, suffix: str) -> npt.NDArray[Any]:
             keys = list(content.files)
             if "x" not in keys and len(keys) != 1:
                 raise InputError(
-                    f"{path} holds {', '.join(keys) or 'no arrays'}; name the array to be read `x`, "
-                    "or save it alone"
+                    f"{path} holds {', '.join(keys) or 'no arrays'}; name the array to be read `x`, or save it alone"
                 )
             array: npt.NDArray[Any] = content["x" if "x" in keys else keys[0]]
             return array
@@ -77,9 +76,7 @@ def _read_numpy(path: Path, suffix: str) -> npt.NDArray[Any]:
                 f"{path} is no NumPy file or holds pickled Python objects, which are never loaded; "
                 "save a plain numeric array"
             ) from error
-        raise InputError(
-            f"{path} is not a readable {suffix} file: {error}; save it again with numpy"
-        ) from error
+        raise InputError(f"{path} is not a readable {suffix} file: {error}; save it again with numpy") from error
 
 
 def _read_text(path: Path) -> npt.NDArray[np.float64]:
@@ -107,8 +104,7 @@ def _read_text(path: Path) -> npt.NDArray[np.float64]:
             c = next(c for c, cell in enumerate(cells) if not _is_number(cell))
             what = repr(cells[c]) if cells[c].strip() else "an empty cell"
             raise InputError(
-                f"{path}: row {r}, column {c + 1} is {what}, not a number "
-                "(counted from 1, header not counted)"
+                f"{path}: row {r}, column {c + 1} is {what}, not a number (counted from 1, header not counted)"
             ) from None
     return np.array(rows, dtype=np.float64).reshape(len(rows), -1 if rows else 0)
 
@@ -123,9 +119,7 @@ def _is_number(cell: str) -> bool:
 
 def _as_events(raw: npt.NDArray[Any], path: Path, event_shape: tuple[int, ...]) -> FloatArray:
     if raw.dtype.kind not in "biuf":
-        raise InputError(
-            f"{path} holds values of type {raw.dtype}, not real numbers; save a plain numeric array"
-        )
+        raise InputError(f"{path} holds values of type {raw.dtype}, not real numbers; save a plain numeric array")
     if raw.size == 0:
         raise InputError(f"{path} is empty: it has no rows to read")
     width = math.prod(event_shape)

@@ -58,9 +58,7 @@ class Splits:
         ):
             if labels is not None and (rows is None or len(rows) != len(labels)):
                 n = 0 if rows is None else len(rows)
-                raise InputError(
-                    f"{self.name}: {n} {part} rows but {len(labels)} labels; give one label for each row"
-                )
+                raise InputError(f"{self.name}: {n} {part} rows but {len(labels)} labels; give one label for each row")
 
     @property
     def event_shape(self) -> tuple[int, ...]:
@@ -190,6 +188,8 @@ class Dataset:
     files: tuple[DataFile, ...] = ()
     fetch: Callable[[Path, Notify], None] | None = None
     facts: Callable[[Splits], Iterable[Check]] | None = None
+    image_shape: tuple[int, int, int] | None = None
+    """(channels, height, width), where an event can be looked at as an image."""
 
 
 def given(folder: Path | None, name: str) -> Path:

@@ -54,9 +54,7 @@ def parse_records(content: bytes, name: str) -> tuple[npt.NDArray[np.uint8], Lab
     ((1, 3, 32, 32), [4])
     """
     if not content or len(content) % _RECORD:
-        raise DataError(
-            f"{name} has {len(content)} bytes, not a multiple of {_RECORD}; run `nrf data fetch cifar10`"
-        )
+        raise DataError(f"{name} has {len(content)} bytes, not a multiple of {_RECORD}; run `nrf data fetch cifar10`")
     records = np.frombuffer(content, dtype=np.uint8).reshape(-1, _RECORD)
     labels = records[:, 0].astype(np.int64)
     if labels.max() >= len(CLASS_NAMES):
@@ -75,8 +73,7 @@ def png_to_records(path: Path, labels: list[int]) -> bytes:
         raise DataError(f"{path.name} is not a readable PNG: {error}") from error
     if mode != "RGB" or pixels.shape != (len(labels), 1024, 3):
         raise DataError(
-            f"{path.name} is a {mode} image of shape {pixels.shape}, "
-            f"expected RGB and {(len(labels), 1024, 3)}"
+            f"{path.name} is a {mode} image of shape {pixels.shape}, expected RGB and {(len(labels), 1024, 3)}"
         )
     planes = pixels.transpose(0, 2, 1).reshape(len(labels), -1)
     return np.concatenate([np.array(labels, dtype=np.uint8)[:, None], planes], axis=1).tobytes()
@@ -159,4 +156,5 @@ DATASET = Dataset(
     FILES,
     fetch,
     facts,
+    image_shape=(3, 32, 32),
 )

@@ -43,4 +43,11 @@ def facts(splits: Splits) -> Iterable[Check]:
     ]
 
 
-DATASET = Dataset("digits", "8×8 digits of scikit-learn, 1,797 images (built in)", (64,), load, facts=facts)
+DATASET = Dataset(
+    "digits",
+    "8×8 digits of scikit-learn, 1,797 images (built in)",
+    (64,),
+    load,
+    facts=facts,
+    image_shape=(1, 8, 8),
+)

@@ -107,9 +107,7 @@ def read(folder: Path) -> Table:
         blocks.append((codes[:, None] == order).astype(np.float32))
         block_names += [f"{name}={values[k].decode()}" for k in order]
     anomaly = np.array([label == b"normal." for label in fields["label"]], dtype=np.int64)
-    return Table(
-        continuous, np.concatenate(blocks, axis=1), (*continuous_names, *block_names), index, anomaly[index]
-    )
+    return Table(continuous, np.concatenate(blocks, axis=1), (*continuous_names, *block_names), index, anomaly[index])
 
 
 def _encode(values: Sequence[bytes]) -> tuple[list[bytes], npt.NDArray[np.int64]]:

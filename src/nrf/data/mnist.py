@@ -75,9 +75,7 @@ def parse_idx(content: bytes, name: str, ndim: int) -> npt.NDArray[np.uint8]:
     shape = struct.unpack(f">{ndim}I", content[4:header])
     size = int(np.prod(shape, dtype=np.int64))
     if len(content) != header + size:
-        raise DataError(
-            f"{name} announces {size} values and holds {len(content) - header}; run `nrf data fetch mnist`"
-        )
+        raise DataError(f"{name} announces {size} values and holds {len(content) - header}; run `nrf data fetch mnist`")
     return np.frombuffer(content, dtype=np.uint8, offset=header).reshape(shape)
 
 
@@ -121,5 +119,12 @@ def facts(splits: Splits) -> Iterable[Check]:
 
 
 DATASET = Dataset(
-    "mnist", "28×28 handwritten digits, 60,000 + 10,000 images", (784,), load, FILES, fetch, facts
+    "mnist",
+    "28×28 handwritten digits, 60,000 + 10,000 images",
+    (784,),
+    load,
+    FILES,
+    fetch,
+    facts,
+    image_shape=(1, 28, 28),
 )

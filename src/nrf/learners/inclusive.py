@@ -14,7 +14,7 @@ from nrf.learners.base import Metrics, OptimizerName, make_optimizer, require_fi
 from nrf.learners.revision import Revision
 from nrf.losses import adversarial_loss, control_loss, potential_loss, regression_loss
 from nrf.models import LatentGenerator, frozen
-from nrf.samplers import StepSizes
+from nrf.samplers import Sampler
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Inclusive:
         self,
         potential: nn.Module,
         generator: LatentGenerator,
-        sampler: StepSizes,
+        sampler: Sampler,
         revision: Revision,
         config: InclusiveConfig,
     ) -> None:

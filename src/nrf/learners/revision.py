@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from nrf.errors import InputError
 from nrf.models import LatentGenerator
-from nrf.samplers import GradFn, Position, Sampler, StepSizes, run
+from nrf.samplers import GradFn, Position, Sampler, run
 from nrf.targets import ConditionalTarget, JointTarget, PotentialTarget
 
 Target = Literal["x", "joint", "conditional"]
@@ -42,7 +42,7 @@ class Revision:
         self,
         potential: nn.Module,
         generator: LatentGenerator,
-        sampler: StepSizes,
+        sampler: Sampler,
         x: Tensor,
         h: Tensor,
         rng: torch.Generator,
@@ -59,11 +59,5 @@ class Revision:
                 inner = self.inner_step_size or sampler.step_sizes(0, 2)[1]
                 position = (x, h)
                 grad_fn = JointTarget(potential, generator, inner, rng, self.n_inner, self.inner_temperature)
-        revised = run(_as_sampler(sampler), position, grad_fn, self.n_steps, rng).position
+        revised = run(sampler, position, grad_fn, self.n_steps, rng).position
         return revised[0], revised[1] if len(revised) > 1 else h
-
-
-def _as_sampler(sampler: StepSizes) -> Sampler:
-    if not (hasattr(sampler, "init") and hasattr(sampler, "step")):
-        raise InputError(f"{type(sampler).__name__} has no init and step; choose one of nrf.samplers.SAMPLERS")
-    return sampler  # type: ignore[return-value]

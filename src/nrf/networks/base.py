@@ -21,6 +21,9 @@ class PotentialConfig(Protocol):
     @property
     def data_init(self) -> bool: ...
 
+    @property
+    def bias_spread(self) -> float: ...
+
     def build(self, event_shape: Shape) -> nn.Module: ...
 
 

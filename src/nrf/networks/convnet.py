@@ -35,12 +35,21 @@ class OneClassCNNPotential:
     """Which layers' weight-norm gains are trained; the released scripts train the last layer's only."""
     data_init: bool = False
     """Set gains and biases from a batch of data before training (weight norm only)."""
+    bias_spread: float = 0.0
+    """With data_init: standard deviation of the hidden units' initial biases; spreads their kinks over the data."""
 
     def build(self, event_shape: Shape) -> nn.Module:
         n_in, _ = require_image(self, event_shape, multiple=4)
         w = self.width
         # (channels, kernel, stride, padding)
-        plan = [(w, 3, 1, 1), (w, 3, 1, 1), (w, 3, 2, 1), (2 * w, 3, 1, 1), (2 * w, 3, 1, 1), (2 * w, 3, 2, 1)]
+        plan = [
+            (w, 3, 1, 1),
+            (w, 3, 1, 1),
+            (w, 3, 2, 1),
+            (2 * w, 3, 1, 1),
+            (2 * w, 3, 1, 1),
+            (2 * w, 3, 2, 1),
+        ]
         plan += [(2 * w, 3, 1, 0), (2 * w, 1, 1, 0), (2 * w, 1, 1, 0)]
         layers = _convolutions(n_in, plan, self.norm, self.slope, train_gain=self.train_gain == "all")
         head = normalised(nn.Linear(2 * w, 1), self.norm, train_gain=self.train_gain != "none")
@@ -89,6 +98,8 @@ class StandardCNNPotential:
     """Spectral norm, weight norm, batch norm after every convolution but the first, or none."""
     data_init: bool = False
     """Set gains and biases from a batch of data before training (weight norm only)."""
+    bias_spread: float = 0.0
+    """With data_init: standard deviation of the hidden units' initial biases; spreads their kinks over the data."""
 
     def build(self, event_shape: Shape) -> nn.Module:
         n_in, side = require_image(self, event_shape, multiple=8)
@@ -117,7 +128,11 @@ class StandardCNNGenerator(Latent):
             nn.Unflatten(1, (8 * w, start, start)),
         ]
         for n_in, n in ((8 * w, 4 * w), (4 * w, 2 * w), (2 * w, w)):
-            layers += [nn.ConvTranspose2d(n_in, n, 4, stride=2, padding=1), batch_norm(n, 2, "running"), nn.ReLU()]
+            layers += [
+                nn.ConvTranspose2d(n_in, n, 4, stride=2, padding=1),
+                batch_norm(n, 2, "running"),
+                nn.ReLU(),
+            ]
         layers += [nn.Conv2d(w, n_out, 3, padding=1), nn.Tanh()]
         return nn.Sequential(*layers)
 

@@ -77,11 +77,18 @@ def batch_norm(n: int, dims: Literal[1, 2], statistics: Literal["running", "batc
 
 
 @torch.no_grad()
-def data_dependent_init(module: nn.Module, x: Tensor) -> None:
+def data_dependent_init(module: nn.Module, x: Tensor, spread: float = 0.0, rng: torch.Generator | None = None) -> None:
     """Set gain and bias of every weight-normed layer so that its outputs over ``x`` have mean 0 and variance 1.
 
     One forward pass: each layer is rescaled before the next one sees its output (Salimans & Kingma, "Weight
-    Normalization", section 3).
+    Normalization", section 3). Taken alone, this puts the kinks of all hidden units through the mean of the data;
+    ``spread`` lays them out across it.
+
+    Args:
+        module: A network with weight-normed layers.
+        x: A batch of data.
+        spread: Standard deviation of the hidden units' biases on top of that, in units of their outputs' own.
+        rng: Source of those biases.
 
     Example:
         >>> net = normalised(nn.Linear(3, 2), "weight")
@@ -98,8 +105,11 @@ def data_dependent_init(module: nn.Module, x: Tensor) -> None:
         scale = 1 / out.std(channels).clamp_min(1e-6)
         gain = gain_of(layer)
         gain.mul_(scale.reshape(gain.shape))
-        layer.bias.copy_((layer.bias - mean) * scale)  # type: ignore[union-attr,operator,arg-type]
-        return (out - mean.reshape(shape)) * scale.reshape(shape)
+        shift = -mean * scale
+        if spread > 0 and layer is not layers[-1]:
+            shift = shift + spread * torch.randn(len(mean), generator=rng).to(mean)
+        layer.bias.mul_(scale).add_(shift)  # type: ignore[operator]
+        return out * scale.reshape(shape) + shift.reshape(shape)
 
     layers = [m for m in module.modules() if is_weight_normed(m)]
     if not layers:

@@ -44,6 +44,8 @@ class MLPPotential:
     """Which layers' weight-norm gains are trained; the released scripts train the last layer's only."""
     data_init: bool = False
     """Set gains and biases from a batch of data before training (weight norm only)."""
+    bias_spread: float = 0.0
+    """With data_init: standard deviation of the hidden units' initial biases; spreads their kinks over the data."""
 
     def build(self, event_shape: Shape) -> nn.Module:
         layers: list[nn.Module] = [nn.Flatten()]

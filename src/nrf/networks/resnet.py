@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn import functional
 
 from nrf.networks.base import Latent, Shape, require_image
 from nrf.networks.layers import PotentialNorm, Scalar, batch_norm, normalised
@@ -22,8 +22,8 @@ class UpBlock(nn.Module):
         self.shortcut = nn.Conv2d(n_in, n_out, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        y = self.conv_1(_double(F.relu(self.norm_1(x))))
-        y = self.conv_2(F.relu(self.norm_2(y)))
+        y = self.conv_1(_double(functional.relu(self.norm_1(x))))
+        y = self.conv_2(functional.relu(self.norm_2(y)))
         out: Tensor = y + _double(self.shortcut(x))
         return out
 
@@ -51,13 +51,12 @@ class DownBlock(nn.Module):
         self.shortcut = normalised(nn.Conv2d(n_in, n_out, 1), norm) if learned else nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
-        y = x if self.first else F.relu(self.norm_1(x))
-        y = self.conv_2(F.relu(self.norm_2(self.conv_1(y))))
-        out: Tensor
-        if not self.halve:
-            out = y + self.shortcut(x)
-        else:
-            out = F.avg_pool2d(y, 2) + F.avg_pool2d(self.shortcut(x), 2)
+        y = x if self.first else functional.relu(self.norm_1(x))
+        y = self.conv_2(functional.relu(self.norm_2(self.conv_1(y))))
+        shortcut = self.shortcut(x)
+        if self.halve:
+            y, shortcut = functional.avg_pool2d(y, 2), functional.avg_pool2d(shortcut, 2)
+        out: Tensor = y + shortcut
         return out
 
 
@@ -65,7 +64,7 @@ class SumPool(nn.Module):
     """ReLU, then the sum over all places."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.relu(x).sum((2, 3))
+        return functional.relu(x).sum((2, 3))
 
 
 @dataclass(frozen=True)
@@ -78,6 +77,8 @@ class ResNetPotential:
     """Spectral norm, weight norm, batch norm, or none."""
     data_init: bool = False
     """Set gains and biases from a batch of data before training (weight norm only)."""
+    bias_spread: float = 0.0
+    """With data_init: standard deviation of the hidden units' initial biases; spreads their kinks over the data."""
 
     def build(self, event_shape: Shape) -> nn.Module:
         n_in, _ = require_image(self, event_shape, multiple=4)
@@ -120,4 +121,4 @@ class ResNetGenerator(Latent):
 
 
 def _double(x: Tensor) -> Tensor:
-    return F.interpolate(x, scale_factor=2, mode="nearest")
+    return functional.interpolate(x, scale_factor=2, mode="nearest")

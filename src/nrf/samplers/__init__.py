@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from nrf.samplers.base import Chain, GradFn, Position, Sampler, StepSizes, polynomial, require_gradient, run
+from nrf.samplers.base import Chain, GradFn, Position, Sampler, polynomial, require_gradient, run
 from nrf.samplers.coopnet import CoopNet
 from nrf.samplers.hmc import HMC
 from nrf.samplers.langevin import Langevin
 from nrf.samplers.sghmc import SGHMC
 from nrf.samplers.sgld import SGLD
 
-SAMPLERS: dict[str, type[StepSizes]] = {
+SAMPLERS: dict[str, type[Sampler]] = {
     "sgld": SGLD,
     "sghmc": SGHMC,
     "langevin": Langevin,
@@ -28,7 +28,6 @@ __all__ = [
     "Langevin",
     "Position",
     "Sampler",
-    "StepSizes",
     "polynomial",
     "require_gradient",
     "run",

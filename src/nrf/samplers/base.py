@@ -7,9 +7,10 @@ and an explicit source of randomness. It sees a gradient function, never a netwo
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple, Protocol
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -30,20 +31,9 @@ class Chain(NamedTuple):
     momentum: Position | None = None
 
 
-class Sampler(Protocol):
-    """The contract; ``tests/contracts/test_samplers.py`` runs it over the registry."""
-
-    @property
-    def exact(self) -> bool: ...
-
-    def init(self, position: Position) -> Chain: ...
-
-    def step(self, chain: Chain, grad_fn: GradFn, l: int, rng: torch.Generator) -> Chain: ...
-
-
 @dataclass(frozen=True)
-class StepSizes:
-    """The hyper-parameters common to all samplers here.
+class Sampler(ABC):
+    """The contract of every sampler, and the hyper-parameters all of them have.
 
     Step ``l`` has size ``step_size · (1 + l/b)^(−c)`` with ``decay = (b, c)``, constant without; the paper's
     ``(a(1 + t/b))^(−c)`` is :func:`polynomial`. Noise has variance ``2 · step size · temperature``.
@@ -75,6 +65,14 @@ class StepSizes:
             raise InputError(f"decay (b, c) needs b > 0 and c ≥ 0, got {self.decay}")
         if self.box is not None and not self.box[0] < self.box[1]:
             raise InputError(f"box (low, high) needs low < high, got {self.box}")
+
+    @abstractmethod
+    def init(self, position: Position) -> Chain:
+        """Chains at rest at a position."""
+
+    @abstractmethod
+    def step(self, chain: Chain, grad_fn: GradFn, l: int, rng: torch.Generator) -> Chain:
+        """The chains after step ``l``; the state given is left as it was."""
 
     def step_sizes(self, l: int, n_blocks: int) -> tuple[float, ...]:
         """The step size of each block at step ``l``."""
@@ -113,7 +111,7 @@ def noise(like: Tensor, variance: float, rng: torch.Generator) -> Tensor | float
 
 
 @dataclass(frozen=True)
-class FirstOrder(StepSizes):
+class FirstOrder(Sampler):
     """The Euler–Maruyama step of overdamped Langevin dynamics, ``z ← z + δΔ + √(2δτ) η``."""
 
     def init(self, position: Position) -> Chain:
@@ -133,7 +131,7 @@ class FirstOrder(StepSizes):
 
 
 @dataclass(frozen=True)
-class SecondOrder(StepSizes):
+class SecondOrder(Sampler):
     """Second-order Langevin dynamics with friction: ``v ← (1−β)v + δΔ + √(2βδτ) η``, then ``z ← z + v``; ``v⁰ = 0``."""
 
     friction: float = 0.1
@@ -200,5 +198,3 @@ def require_gradient(sampler: Sampler, grad_fn: GradFn) -> None:
             f"{name} is defined by exact gradients and {type(grad_fn).__name__} gives a stochastic one; "
             f"use {stochastic.get(name, 'a stochastic-gradient sampler')}, or an exact target"
         )
-
-

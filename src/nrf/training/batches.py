@@ -50,4 +50,4 @@ class Batches:
     def fingerprint(self) -> str:
         """A digest of the rows: a run is not resumed on other data."""
         content = self.data.detach().cpu().contiguous().numpy()
-        return hashlib.blake2b(content, digest_size=16).hexdigest()
+        return hashlib.blake2b(content.data, digest_size=16).hexdigest()

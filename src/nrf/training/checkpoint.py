@@ -104,7 +104,7 @@ def read(path: Path) -> Checkpoint:
         )
     if meta.get("digest") != _digest(tensors):
         raise CheckpointError(
-            f"{path}: the content does not match its checksum, the file is damaged; delete it to go on from the one before"
+            f"{path}: damaged, the content does not match its checksum; delete it to go on from the one before"
         )
     return Checkpoint(tensors, meta)
 
@@ -158,5 +158,5 @@ def _digest(tensors: Mapping[str, Tensor]) -> str:
     for name in sorted(tensors):
         value = tensors[name]
         digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
-        digest.update(value.reshape(-1).view(torch.uint8).numpy())
+        digest.update(value.reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()

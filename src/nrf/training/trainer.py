@@ -53,7 +53,15 @@ class TrainConfig:
     def __post_init__(self) -> None:
         if (self.iterations is None) == (self.epochs is None):
             raise InputError("give the length of training either as iterations or as epochs")
-        for name in ("batch_size", "iterations", "epochs", "log_every", "checkpoint_every", "keep", "threads"):
+        for name in (
+            "batch_size",
+            "iterations",
+            "epochs",
+            "log_every",
+            "checkpoint_every",
+            "keep",
+            "threads",
+        ):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InputError(f"{name} must be at least 1, got {value}")
@@ -128,7 +136,7 @@ class Trainer:
         *,
         quiet: bool = False,
         label: str = "training",
-        on_log: Callable[[int, Mapping[str, float]], None] | None = None,
+        on_log: Callable[[Trainer, Mapping[str, float]], None] | None = None,
     ) -> bool:
         """Train to the end; False if a signal asked to stop, after writing a checkpoint."""
         with (
@@ -144,7 +152,7 @@ class Trainer:
                     row = self._log()
                     bar.show({k: row[k] for k in list(row)[3:6]})
                     if on_log is not None:
-                        on_log(self.step, row)
+                        on_log(self, row)
                 if self.step % self.config.checkpoint_every == 0 or self.step == self.total or stop_requested():
                     self.save()
                 if stop_requested() and self.step < self.total:
@@ -217,13 +225,15 @@ class Trainer:
         if order.get("batch_size") != self.batches.batch_size:
             raise InputError(f"{path}: batch size {order.get('batch_size')}, now {self.batches.batch_size}")
         if bool(self.averages) != bool(stored.meta["averaged"]):
-            raise InputError(f"{path}: averaged weights were {'kept' if stored.meta['averaged'] else 'not kept'} before")
+            raise InputError(
+                f"{path}: averaged weights were {'kept' if stored.meta['averaged'] else 'not kept'} before"
+            )
 
 
 def _averages(modules: Mapping[str, nn.Module], decay: float | None) -> dict[str, AveragedModel]:
     if decay is None:
         return {}
-    average = get_ema_multi_avg_fn(decay)
+    average = get_ema_multi_avg_fn(decay)  # type: ignore[no-untyped-call]
     return {name: AveragedModel(module, multi_avg_fn=average) for name, module in modules.items()}
 
 

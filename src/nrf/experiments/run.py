@@ -1,0 +1,117 @@
+"""Training a preset in a run folder, from the start or from where it was stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import tyro
+
+from nrf.config import differences, from_json, to_json
+from nrf.data import Splits
+from nrf.errors import CheckpointError, InputError
+from nrf.experiments.base import Preset, build_learner, load_splits
+from nrf.training import RunFolder, Trainer, use_threads
+
+CHANGEABLE = (
+    "train.iterations",
+    "train.epochs",
+    "train.log_every",
+    "train.checkpoint_every",
+    "train.keep",
+    "data.path",
+)
+"""What may differ between a run and its resumption without making it another run."""
+
+
+@dataclass(frozen=True)
+class TrainRequest:
+    """What `nrf train PRESET` is asked for."""
+
+    out: Path
+    """Folder of the run."""
+    preset: Annotated[Preset, tyro.conf.arg(name="")]
+    resume: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Go on with the run in the folder; its own settings are the defaults, so overrides need not be repeated."""
+    device: str = "cpu"
+    """Where to compute: cpu, cuda, mps, …"""
+    quiet: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """No progress bar."""
+
+
+def stored_preset(folder: Path) -> tuple[str, Preset]:
+    """Name and preset of the run in a folder."""
+    run = RunFolder(folder)
+    description = run.describe()
+    try:
+        return str(description["preset"]), from_json(Preset, description["config"])
+    except (KeyError, InputError) as error:
+        raise CheckpointError(f"{run.config_path}: cannot be read by this version: {error}") from error
+
+
+def train(
+    name: str,
+    preset: Preset,
+    out: Path,
+    *,
+    resume: bool = False,
+    device: str = "cpu",
+    quiet: bool = False,
+    splits: Splits | None = None,
+    on_log: Callable[[Trainer, Mapping[str, float]], None] | None = None,
+) -> Trainer:
+    """Train a preset in a folder; the returned trainer's ``step`` says how far it came.
+
+    Args:
+        name: The preset's name, for the record.
+        preset: What to train.
+        out: The run folder.
+        resume: Go on with the run in the folder, if there is one.
+        device: Where to compute.
+        quiet: No progress bar.
+        splits: The data, where the caller has them already.
+        on_log: Called with the trainer and the metrics of each line that is logged.
+    """
+    folder = RunFolder(out)
+    config = to_json(preset)
+    _prepare(folder, name, config, resume=resume)
+    splits = load_splits(preset.data) if splits is None else splits
+    use_threads(preset.train.threads)
+    data = torch.from_numpy(splits.train).to(_device(device))
+    learner = build_learner(preset, data)
+    description = {"preset": name, "config": config, "event_shape": list(splits.event_shape)}
+    trainer = Trainer(learner, data, preset.train, preset.seed, folder, description)
+    if resume:
+        trainer.resume()
+    trainer.fit(quiet=quiet, label=name, on_log=on_log)
+    return trainer
+
+
+def _prepare(folder: RunFolder, name: str, config: dict[str, Any], *, resume: bool) -> None:
+    description = {"preset": name, "config": config}
+    if not (resume and folder.exists()):
+        folder.create(description)
+        return
+    stored = folder.describe()
+    if stored.get("preset") != name:
+        raise InputError(f"{folder.path} holds a run of preset {stored.get('preset')!r}, not {name!r}")
+    changed = differences(stored.get("config"), config)
+    fixed = {k: v for k, v in changed.items() if k not in CHANGEABLE}
+    if fixed:
+        what = ", ".join(f"{k} was {old!r}, now {new!r}" for k, (old, new) in fixed.items())
+        raise InputError(f"{folder.path} cannot be resumed with other settings: {what}; choose another --out")
+    if changed:
+        folder.write_description(description)
+
+
+def _device(name: str) -> torch.device:
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(f"device {name!r} cannot be used here ({reason}); try --device cpu") from error
+    return device

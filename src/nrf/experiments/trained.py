@@ -1,0 +1,134 @@
+"""A trained pair read back from its run folder: score, sample, revise, interpolate. Reads only a checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel
+
+from nrf.config import from_json
+from nrf.errors import CheckpointError, InputError
+from nrf.experiments.base import Preset, build_models
+from nrf.learners import Revision
+from nrf.models import LatentGenerator, frozen
+from nrf.networks import Shape
+from nrf.seeds import stream
+from nrf.training import RunFolder
+from nrf.training import checkpoint as ckpt
+
+Array = NDArray[np.float32]
+
+CHUNK = 100
+"""Samples are drawn in whole chunks, so the first k do not depend on how many are asked for."""
+SCORE_CHUNK = 4096
+
+
+@dataclass(frozen=True)
+class Trained:
+    """Potential and generator of a run, with the preset they were trained by."""
+
+    preset: Preset
+    potential: nn.Module
+    generator: LatentGenerator
+    event_shape: Shape
+    step: int
+
+    @classmethod
+    def load(cls, folder: Path, *, averaged: bool = False) -> Trained:
+        """Read the newest checkpoint of a run folder; ``averaged`` takes the averaged weights it kept."""
+        run = RunFolder(folder)
+        run.describe()
+        path = run.latest()
+        if path is None:
+            raise CheckpointError(f"{folder} holds no checkpoint yet; let `nrf train --out {folder} --resume` run on")
+        stored = ckpt.read(path)
+        try:
+            preset = from_json(Preset, stored.meta["config"])
+            event_shape = tuple(int(n) for n in stored.meta["event_shape"])
+        except (KeyError, InputError) as error:
+            raise CheckpointError(f"{path}: its configuration cannot be read by this version: {error}") from error
+        potential, generator = build_models(preset, event_shape)
+        if averaged and not stored.meta["averaged"]:
+            raise InputError(
+                f"{folder} kept no averaged weights; train with --train.ema-decay, or leave out --averaged"
+            )
+        for name, module in (("potential", potential), ("generator", generator)):
+            if averaged:
+                wrapped = AveragedModel(module)
+                ckpt.load_module(wrapped, stored, f"averaged/{name}", path)
+                module.load_state_dict(wrapped.module.state_dict())
+            else:
+                ckpt.load_module(module, stored, f"module/{name}", path)
+            module.eval().requires_grad_(False)
+        return cls(preset, potential, generator, event_shape, int(stored.meta["step"]))
+
+    def score(self, x: Array) -> Array:
+        """The potential of each row: high = normal."""
+        with torch.no_grad(), frozen(self.potential):
+            return _in_chunks(lambda rows: self.potential(rows), x, SCORE_CHUNK)
+
+    def sample(self, n: int, *, seed: int = 0, revise: bool = False, **changes: Any) -> tuple[Array, Array]:
+        """``n`` samples and their codes, from the generator alone or revised; ``changes`` as for :meth:`revise`."""
+        if n < 1:
+            raise InputError(f"the number of samples must be at least 1, got {n}")
+        rng = stream(seed, "sample")
+        revision, sampler = self._revision(changes) if revise else (None, None)
+        parts = []
+        with frozen(self.potential, self.generator):
+            for _ in range(-(-n // CHUNK)):
+                x, h = self.generator.propose(CHUNK, rng)
+                if revision is not None and sampler is not None:
+                    x, h = revision(self.potential, self.generator, sampler, x, h, rng)
+                parts.append((x, h))
+        xs, hs = zip(*parts, strict=True)
+        return torch.cat(xs)[:n].numpy(), torch.cat(hs)[:n].numpy()
+
+    def revise(self, x: Array, *, seed: int = 0, **changes: Any) -> Array:
+        """Pull given rows towards typical ones along the potential; they have no codes, so x alone is revised.
+
+        Args:
+            x: Rows.
+            seed: Seed of the sampler's noise.
+            changes: ``n_steps``, ``temperature`` or ``step_size`` in place of those of training.
+        """
+        revision, sampler = self._revision(changes)
+        revision = replace(revision, target="x")
+        rng = stream(seed, "revise")
+        none = torch.zeros(0)
+
+        def pull(rows: Tensor) -> Tensor:
+            return revision(self.potential, self.generator, sampler, rows, none, rng)[0]
+
+        with frozen(self.potential, self.generator):
+            return _in_chunks(pull, x, SCORE_CHUNK)
+
+    def interpolate(self, pairs: int, steps: int, *, seed: int = 0) -> Array:
+        """Generated events along straight lines between ``pairs`` of codes: ``(pairs, steps, *event)``."""
+        if pairs < 1 or steps < 2:
+            raise InputError(f"interpolation needs at least 1 pair and 2 steps, got {pairs} and {steps}")
+        rng = stream(seed, "interpolate")
+        start, end = (self.generator.sample_latent(pairs, rng) for _ in range(2))
+        weight = torch.linspace(0, 1, steps)[None, :, None]
+        codes = torch.lerp(start[:, None], end[:, None], weight.expand(pairs, steps, 1))
+        with torch.no_grad(), frozen(self.generator):
+            events = self.generator(codes.flatten(0, 1))
+        return np.asarray(events.unflatten(0, (pairs, steps)).numpy())
+
+    def _revision(self, changes: dict[str, Any]) -> tuple[Revision, Any]:
+        given = {k: v for k, v in changes.items() if v is not None}
+        revision, sampler = self.preset.revision, self.preset.sampler
+        if "n_steps" in given:
+            revision = replace(revision, n_steps=given.pop("n_steps"))
+        return revision, replace(sampler, **given)
+
+
+def _in_chunks(function: Callable[[Tensor], Tensor], x: Array, size: int) -> Array:
+    rows = torch.from_numpy(np.ascontiguousarray(x, dtype=np.float32))
+    return np.asarray(torch.cat([function(part) for part in torch.split(rows, size)]).numpy())

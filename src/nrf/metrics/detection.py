@@ -1,0 +1,36 @@
+"""How well a score tells anomalies from normal rows, and the simplest detector there is to compare with."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nrf.errors import InputError
+
+
+def auroc(score: NDArray[np.floating], anomaly: NDArray[np.integer]) -> float:
+    """Area under the ROC curve of a score that is *high for normal rows*.
+
+    Example:
+        >>> auroc(np.array([0.9, 0.8, 0.1]), np.array([0, 0, 1]))
+        1.0
+    """
+    from sklearn.metrics import roc_auc_score
+
+    if len(np.unique(anomaly)) != 2:
+        raise InputError("AUROC needs both normal rows (0) and anomalies (1) among the labels")
+    return float(roc_auc_score(1 - anomaly, score))
+
+
+def nearest_neighbour_score(train: NDArray[np.floating], rows: NDArray[np.floating]) -> NDArray[np.floating]:
+    """Minus the Euclidean distance to the nearest training row: the control that every detector should beat.
+
+    Example:
+        >>> float(nearest_neighbour_score(np.zeros((1, 2)), np.array([[3.0, 4.0]]))[0])
+        -5.0
+    """
+    from sklearn.neighbors import NearestNeighbors
+
+    index = NearestNeighbors(n_neighbors=1).fit(train.reshape(len(train), -1))
+    distance, _ = index.kneighbors(rows.reshape(len(rows), -1))
+    return np.asarray(-distance[:, 0])
