@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import io
+import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import tyro
 
@@ -14,6 +18,8 @@ from nrf.errors import InputError, NonFiniteError, NRFError
 
 Folder = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="DIR")]
 Input = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="INPUT")]
+
+T = TypeVar("T")
 
 STOPPED = 130
 """Exit code of a run that was asked to stop, as shells have it."""
@@ -55,13 +61,29 @@ def _dispatch(arguments: list[str]) -> int:
 
 
 def _parse(function: Callable[..., int], arguments: list[str], prog: str) -> Callable[[], int]:
-    """Read the arguments now, call later: what tyro prints about them is not mixed with what the command does."""
-    return tyro.cli(tyro.conf.configure(tyro.conf.FlagCreatePairsOff)(_deferred(function)), args=arguments, prog=prog)
+    """Read the arguments now, call later: what is wrong with them is not mixed with what the command does."""
+    deferred = tyro.conf.configure(tyro.conf.FlagCreatePairsOff)(_deferred(function))
+    return _in_one_line(lambda: tyro.cli(deferred, args=arguments, prog=prog), prog)
+
+
+def _in_one_line(parse: Callable[[], T], prog: str) -> T:
+    """tyro explains a wrong argument in a box of several lines; keep what it says, in one."""
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            return parse()
+    except SystemExit as stop:
+        if not stop.code:
+            raise
+        lines = [
+            re.sub(r"[^\w\s\-:.,;!?'\"()\[\]{}<>=/|+*]|[│─╭╮╰╯]", "", line).strip(" -|")
+            for line in said.getvalue().splitlines()
+        ]
+        facts = [line for line in lines[1:] if line and not line.startswith("For full helptext")]
+        raise InputError(f"{'; '.join(facts)} (`{prog} --help` says more)") from stop
 
 
 def _deferred(function: Callable[..., int]) -> Callable[..., Callable[[], int]]:
-    import functools
-
     @functools.wraps(function)
     def collect(*args: Any, **kwargs: Any) -> Callable[[], int]:
         return lambda: function(*args, **kwargs)
@@ -93,13 +115,17 @@ def _train(arguments: list[str]) -> int:
         if stored_name != name:
             raise InputError(f"{out} holds a run of preset {stored_name!r}, not {name!r}")
         preset = stored
-    request = tyro.cli(
-        TrainRequest,
-        args=rest,
-        default=TrainRequest(out=tyro.MISSING, preset=preset),
-        prog=f"nrf train {name}",
-        description=f"Train the preset {name!r}. `sampler:sghmc` and the like exchange the sampler.",
-        config=(tyro.conf.CascadeSubcommandArgs,),
+    prog = f"nrf train {name}"
+    request = _in_one_line(
+        lambda: tyro.cli(
+            TrainRequest,
+            args=rest,
+            default=TrainRequest(out=tyro.MISSING, preset=preset),
+            prog=prog,
+            description=f"Train the preset {name!r}. `sampler:sghmc` and the like exchange the sampler.",
+            config=(tyro.conf.CascadeSubcommandArgs,),
+        ),
+        prog,
     )
     trainer = train(
         name, request.preset, request.out, resume=request.resume, device=request.device, quiet=request.quiet

@@ -99,7 +99,10 @@ def _prepare(folder: RunFolder, name: str, config: dict[str, Any], *, resume: bo
     if stored.get("preset") != name:
         raise InputError(f"{folder.path} holds a run of preset {stored.get('preset')!r}, not {name!r}")
     changed = differences(stored.get("config"), config)
-    fixed = {k: v for k, v in changed.items() if k not in CHANGEABLE}
+    changeable = set(CHANGEABLE)
+    if config["train"]["lr_final"] < 1:  # the schedule hangs on the length
+        changeable -= {"train.iterations", "train.epochs"}
+    fixed = {k: v for k, v in changed.items() if k not in changeable}
     if fixed:
         what = ", ".join(f"{k} was {old!r}, now {new!r}" for k, (old, new) in fixed.items())
         raise InputError(f"{folder.path} cannot be resumed with other settings: {what}; choose another --out")

@@ -39,6 +39,8 @@ class TrainConfig:
     """Length of the run in iterations; give this or epochs."""
     epochs: int | None = None
     """Length of the run in epochs; give this or iterations."""
+    lr_final: float = 1.0
+    """Share of the learning rates that is left at the end of the run; they fall in a straight line."""
     log_every: int = 100
     """Iterations between two lines of metrics."""
     checkpoint_every: int = 1000
@@ -67,6 +69,8 @@ class TrainConfig:
                 raise InputError(f"{name} must be at least 1, got {value}")
         if self.ema_decay is not None and not 0 < self.ema_decay < 1:
             raise InputError(f"ema_decay must lie between 0 and 1, got {self.ema_decay}")
+        if not 0 <= self.lr_final <= 1:
+            raise InputError(f"lr_final must lie between 0 and 1, got {self.lr_final}")
 
     def length(self, batches_per_epoch: int) -> int:
         """The run's length in iterations."""
@@ -102,6 +106,7 @@ class Trainer:
         self.total = config.length(self.batches.per_epoch)
         self.rng = stream(seed, "learner", device=data.device)
         self.averages = _averages(learner.modules, config.ema_decay)
+        self._first_rates = {name: [g["lr"] for g in opt.param_groups] for name, opt in learner.optimizers.items()}
         self.step = 0
         self._seconds = 0.0
         self._sums: dict[str, float] = {}
@@ -191,6 +196,8 @@ class Trainer:
         return path
 
     def _iterate(self) -> None:
+        if self.config.lr_final < 1:
+            self._set_rates(1 - (1 - self.config.lr_final) * self.step / self.total)
         try:
             metrics = self.learner.update(self.batches.at(self.step), self.rng)
         except NonFiniteError as error:
@@ -201,6 +208,11 @@ class Trainer:
         for name, value in metrics.items():
             self._sums[name] = self._sums.get(name, 0.0) + float(value)
         self._count += 1
+
+    def _set_rates(self, share: float) -> None:
+        for name, optimizer in self.learner.optimizers.items():
+            for group, rate in zip(optimizer.param_groups, self._first_rates[name], strict=True):
+                group["lr"] = share * rate
 
     def _log(self) -> dict[str, Any]:
         """One line: the means since the line before."""

@@ -1,0 +1,83 @@
+"""Who may know whom, who may print, how long a file may be: docs/architecture.md, held by the syntax tree."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import nrf
+
+ROOT = Path(nrf.__file__).parent
+PROJECT = ROOT.parent.parent
+FILES = sorted(ROOT.rglob("*.py"))
+
+# A room may import rooms of a lower floor, and itself; rooms on one floor do not know each other.
+FLOORS = [
+    {"_version", "errors"},
+    {"config", "seeds", "models"},
+    {"samplers", "networks", "data", "metrics"},
+    {"targets", "losses"},
+    {"learners"},
+    {"training"},
+    {"experiments", "detect"},
+    {"cli"},
+    {"__main__", ""},
+]
+FLOOR = {room: i for i, rooms in enumerate(FLOORS) for room in rooms}
+PRINTERS = {"cli.py", "experiments/report.py"}
+
+
+def _room(path: Path) -> str:
+    first = path.relative_to(ROOT).parts[0].removesuffix(".py")
+    return "" if first == "__init__" else first
+
+
+def _imports(tree: ast.AST):
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute here"
+            yield node.module
+            if node.module == "nrf":
+                yield from (f"nrf.{alias.name}" for alias in node.names)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_a_file_keeps_to_its_room(path):
+    tree = ast.parse(path.read_text())
+    room = _room(path)
+    assert room in FLOOR, f"{room} has no floor: add it to docs/architecture.md and to this test"
+    for module in _imports(tree):
+        assert module.split(".")[0] not in {"pickle", "dill", "cloudpickle", "joblib", "torchvision"}, module
+        if not module.startswith("nrf.") or module == "nrf.__version__":
+            continue
+        other = module.split(".")[1]
+        if other in FLOOR and other != room:
+            assert FLOOR[other] < FLOOR[room], f"{room} must not import {other}"
+    name = path.relative_to(ROOT).as_posix()
+    calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)]
+    assert name in PRINTERS or not any(c.func.id == "print" for c in calls), "only the command line prints"
+    assert len(path.read_text().splitlines()) <= 450
+
+
+def test_the_rule_would_notice():
+    """The walk above sees an import inside a function, too."""
+    tree = ast.parse("def f():\n    from nrf.cli import main\n")
+    assert list(_imports(tree)) == ["nrf.cli"]
+    assert FLOOR["cli"] > FLOOR["samplers"]
+
+
+def test_no_unpickling_anywhere():
+    for path in FILES:
+        text = path.read_text()
+        assert "allow_pickle=True" not in text, path
+        assert "torch.load" not in text, path
+
+
+def test_every_room_is_in_the_architecture_page():
+    page = (PROJECT / "docs" / "architecture.md").read_text()
+    rooms = {_room(p) for p in FILES} - {"", "__main__", "_version"}
+    assert {room for room in rooms if room not in page} == set()

@@ -1,0 +1,365 @@
+"""The loop: same seed same bytes, resume bit by bit, nothing corrupt read, nothing bad written."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+import torch
+
+from nrf.errors import CheckpointError, InputError, NonFiniteError
+from nrf.experiments.presets import PRESETS
+from nrf.experiments.run import train
+from nrf.learners import InclusiveConfig, Revision
+from nrf.networks import MLPGenerator, MLPPotential
+from nrf.samplers import SGHMC, SGLD
+from nrf.training import RunFolder, TrainConfig
+from nrf.training import checkpoint as ckpt
+from nrf.training.batches import Batches
+
+BASE = replace(
+    PRESETS["gmm-short"],
+    train=TrainConfig(iterations=14, batch_size=100, log_every=4, checkpoint_every=5, keep=9, threads=1),
+)
+VARIANTS = {
+    "weight norm, batch norm": BASE,
+    "spectral norm, averaged": replace(
+        BASE, potential=MLPPotential(norm="spectral"), train=replace(BASE.train, ema_decay=0.9)
+    ),
+    "joint, rmsprop, momentum": replace(
+        BASE,
+        generator=MLPGenerator(latent_dim=2, sigma=0.1),
+        sampler=SGHMC(0.01, latent_step_size=1e-5),
+        revision=Revision(3, "joint"),
+        learner=InclusiveConfig(optimizer="rmsprop", betas=(0.5, 0.9)),
+    ),
+    "by the potential": replace(BASE, learner=InclusiveConfig(generator_loss="potential")),
+}
+
+
+def _tensors(folder):
+    path = RunFolder(folder).latest()
+    return dict(ckpt.read(path).tensors), path.name
+
+
+def _equal(a, b):
+    assert a.keys() == b.keys()
+    different = [k for k in a if not torch.equal(a[k], b[k])]
+    assert not different
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_resumed_run_equals_the_uninterrupted_one(tmp_path, name):
+    preset = VARIANTS[name]
+    train("t", preset, tmp_path / "whole", quiet=True)
+    short = replace(preset, train=replace(preset.train, iterations=7))
+    train("t", short, tmp_path / "parts", quiet=True)
+    train("t", preset, tmp_path / "parts", resume=True, quiet=True)
+    (whole, last), (parts, last_too) = _tensors(tmp_path / "whole"), _tensors(tmp_path / "parts")
+    assert last == last_too == "step-000000014.safetensors"
+    _equal(whole, parts)
+
+
+def test_falling_learning_rates_resume_too(tmp_path):
+    """As after a kill: the last checkpoint is gone, the run is the same."""
+    preset = replace(BASE, train=replace(BASE.train, lr_final=0.1))
+    trainer = train("t", preset, tmp_path / "whole", quiet=True)
+    rate = trainer.learner.optimizers["potential"].param_groups[0]["lr"]
+    assert rate == pytest.approx(preset.learner.potential_lr * (1 - 0.9 * 13 / 14))
+    train("t", preset, tmp_path / "killed", quiet=True)
+    RunFolder(tmp_path / "killed").latest().unlink()
+    train("t", preset, tmp_path / "killed", resume=True, quiet=True)
+    _equal(_tensors(tmp_path / "whole")[0], _tensors(tmp_path / "killed")[0])
+    longer = replace(preset, train=replace(preset.train, iterations=20))
+    with pytest.raises(InputError, match=r"train.iterations was 14, now 20"):
+        train("t", longer, tmp_path / "killed", resume=True, quiet=True)
+
+
+def test_metrics_of_a_resumed_run_are_those_of_the_uninterrupted_one(tmp_path):
+    """A kill after step 12 leaves metrics beyond the checkpoint of step 10, and half a line; both must go."""
+    train("t", BASE, tmp_path / "whole", quiet=True)
+    train("t", BASE, tmp_path / "killed", quiet=True)
+    folder = RunFolder(tmp_path / "killed")
+    folder.checkpoint_path(14).unlink()
+    with folder.metrics_path.open("a") as file:
+        file.write('{"step": 15, "u_da')
+    train("t", BASE, tmp_path / "killed", resume=True, quiet=True)
+    strip = lambda rows: [{k: v for k, v in row.items() if k != "seconds"} for row in rows]  # noqa: E731
+    whole, killed = RunFolder(tmp_path / "whole").metrics(), folder.metrics()
+    assert [row["step"] for row in whole] == [4, 8, 12, 14]
+    assert strip(whole) == strip(killed)
+
+
+def test_same_seed_same_bytes_other_seed_other_bytes(tmp_path):
+    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
+        train("t", replace(BASE, seed=seed), tmp_path / name, quiet=True)
+    a, b, c = (_tensors(tmp_path / n)[0] for n in "abc")
+    _equal(a, b)
+    assert not torch.equal(a["module/potential/body.1.bias"], c["module/potential/body.1.bias"])
+
+
+def test_sigkill_at_any_moment(tmp_path):
+    """A real process, killed at random moments and resumed until it is done, ends with the same bits."""
+    arguments = ["--train.iterations", "150", "--train.checkpoint-every", "10", "--train.log-every", "7"]
+    command = [sys.executable, "-m", "nrf", "train", "gmm-short", "--quiet", *arguments, "--out"]
+    subprocess.run([*command, str(tmp_path / "whole")], check=True, capture_output=True)
+    kills, delays = 0, iter([2.6, 3.0, 3.3, 3.7])
+    while True:
+        process = subprocess.Popen([*command, str(tmp_path / "killed"), "--resume"], stdout=subprocess.DEVNULL)
+        try:
+            assert process.wait(next(delays, None)) == 0
+            break
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            kills += 1
+    assert kills > 0
+    _equal(_tensors(tmp_path / "whole")[0], _tensors(tmp_path / "killed")[0])
+    assert not list((tmp_path / "killed" / "checkpoints").glob(".partial-*"))
+
+
+def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):
+    preset = replace(BASE, train=replace(BASE.train, iterations=100_000, log_every=1, checkpoint_every=100_000))
+
+    def interrupt(trainer, row):
+        if trainer.step == 6:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    trainer = train("t", preset, tmp_path / "run", quiet=True, on_log=interrupt)
+    assert trainer.step == 6
+    assert RunFolder(tmp_path / "run").latest().name == "step-000000006.safetensors"
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    train("t", replace(preset, train=replace(preset.train, iterations=14)), tmp_path / "run", resume=True, quiet=True)
+    train("t", BASE, tmp_path / "whole", quiet=True)
+    _equal(_tensors(tmp_path / "run")[0], _tensors(tmp_path / "whole")[0])
+
+
+def test_trains_outside_the_main_thread(tmp_path):
+    done = []
+    thread = threading.Thread(target=lambda: done.append(train("t", BASE, tmp_path / "run", quiet=True).step))
+    thread.start()
+    thread.join()
+    assert done == [14]
+
+
+# ------------------------------------------------------------------------------------------------------- wrong files
+
+
+@pytest.fixture
+def run_folder(tmp_path):
+    train("t", BASE, tmp_path / "run", quiet=True)
+    return RunFolder(tmp_path / "run")
+
+
+def _resume(folder):
+    longer = replace(BASE, train=replace(BASE.train, iterations=20))
+    return train("t", longer, folder.path, resume=True, quiet=True)
+
+
+@pytest.mark.parametrize("keep", [0, 5, 100, -1])
+def test_truncated_checkpoint_is_named(run_folder, keep):
+    path = run_folder.latest()
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(CheckpointError, match=rf"{path.name}: truncated or not a safetensors file"):
+        _resume(run_folder)
+
+
+def test_flipped_bit_is_noticed(run_folder):
+    path = run_folder.latest()
+    content = bytearray(path.read_bytes())
+    content[-100] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(CheckpointError, match=rf"{path.name}: damaged, the content does not match its checksum"):
+        _resume(run_folder)
+
+
+def test_foreign_file_is_named(run_folder):
+    from safetensors.torch import save_file
+
+    path = run_folder.latest()
+    save_file({"x": torch.zeros(2)}, path)
+    with pytest.raises(CheckpointError, match="not a checkpoint of nrf"):
+        _resume(run_folder)
+
+
+def test_other_version_is_named(run_folder, monkeypatch):
+    stored = ckpt.read(run_folder.latest())
+    monkeypatch.setattr(ckpt, "VERSION", 99)
+    ckpt.write(run_folder.latest(), stored)
+    monkeypatch.undo()
+    with pytest.raises(CheckpointError, match="checkpoint version 99"):
+        _resume(run_folder)
+
+
+def test_deleting_the_damaged_one_goes_on_from_the_one_before(run_folder, tmp_path):
+    run_folder.latest().write_bytes(b"")
+    with pytest.raises(CheckpointError, match="delete it to go on"):
+        _resume(run_folder)
+    run_folder.latest().unlink()
+    assert _resume(run_folder).step == 20
+    longer = replace(BASE, train=replace(BASE.train, iterations=20))
+    train("t", longer, tmp_path / "whole", quiet=True)
+    _equal(_tensors(tmp_path / "whole")[0], _tensors(run_folder.path)[0])
+
+
+def test_checkpoint_of_another_network_is_refused(run_folder, tmp_path):
+    other = replace(BASE, potential=MLPPotential(widths=(7,)))
+    train("t", other, tmp_path / "other", quiet=True)
+    foreign = RunFolder(tmp_path / "other").latest()
+    run_folder.latest().write_bytes(foreign.read_bytes())
+    with pytest.raises(CheckpointError, match="does not fit the model"):
+        _resume(run_folder)
+
+
+def test_other_data_is_refused(run_folder, fake_splits):
+    with pytest.raises(CheckpointError, match="trained on other data"):
+        train("t", BASE, run_folder.path, resume=True, quiet=True, splits=fake_splits("gmm"))
+
+
+def test_settings_that_would_make_it_another_run_are_refused(run_folder):
+    changed = replace(BASE, sampler=SGLD(0.5, temperature=0.0), seed=3)
+    with pytest.raises(InputError, match=r"sampler.step_size was .*, now 0.5, seed was 0, now 3"):
+        train("t", changed, run_folder.path, resume=True, quiet=True)
+    with pytest.raises(InputError, match="holds a run of preset 't', not 'other'"):
+        train("other", BASE, run_folder.path, resume=True, quiet=True)
+    with pytest.raises(InputError, match="already holds a run; add --resume"):
+        train("t", BASE, run_folder.path, quiet=True)
+
+
+def test_checkpoints_hold_no_pickle_and_can_be_read_by_anyone(run_folder):
+    content = run_folder.latest().read_bytes()
+    length = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + length])
+    meta = json.loads(header["__metadata__"]["nrf"])
+    assert meta["step"] == 14
+    assert meta["order"]["epoch"] == 0
+    assert meta["order"]["cursor"] == 14
+    assert meta["config"]["sampler"]["type"] == "SGLD"
+    assert meta["versions"]["torch"] == str(torch.__version__)
+    assert {"module", "optimizer", "rng"} == {k.split("/")[0] for k in header if k != "__metadata__"}
+
+
+def test_write_is_atomic(tmp_path, monkeypatch):
+    """A failure while writing leaves the old file and no rubbish."""
+    path = tmp_path / "step-000000001.safetensors"
+    ckpt.write(path, ckpt.Checkpoint({"x": torch.zeros(3)}, {}))
+    before = path.read_bytes()
+
+    def full(_):
+        raise OSError("no space left")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="no space"):
+        ckpt.write(path, ckpt.Checkpoint({"x": torch.ones(3)}, {}))
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+# --------------------------------------------------------------------------------------------------------- not finite
+
+
+def test_divergence_stops_with_step_culprit_and_last_good_checkpoint(tmp_path):
+    learner = InclusiveConfig(potential_lr=1e18)
+    preset = replace(BASE, learner=learner, train=replace(BASE.train, checkpoint_every=1, iterations=200))
+    with pytest.raises(NonFiniteError) as caught:
+        train("t", preset, tmp_path / "run", quiet=True)
+    message = str(caught.value)
+    assert "training stopped at step" in message
+    assert "last good checkpoint" in message
+    for path in RunFolder(tmp_path / "run").checkpoint_paths():
+        stored = ckpt.read(path).tensors
+        assert all(torch.isfinite(v).all() for k, v in stored.items() if k.startswith("module/"))
+
+
+def test_a_state_that_is_not_finite_is_never_saved(tmp_path):
+    def spoil(trainer, row):
+        with torch.no_grad():
+            trainer.learner.potential.body[1].bias[0] = float("inf")
+
+    preset = replace(BASE, train=replace(BASE.train, log_every=5))
+    with pytest.raises(NonFiniteError, match=r"step 6: parameter body.1.bias of the potential.*none was written yet"):
+        train("t", preset, tmp_path / "run", quiet=True, on_log=spoil)
+    assert RunFolder(tmp_path / "run").latest() is None
+
+
+# ------------------------------------------------------------------------------------------------------- small things
+
+
+def test_batches_are_a_new_permutation_each_epoch():
+    batches = Batches(torch.arange(10.0)[:, None], 4, seed=0)
+    assert batches.per_epoch == 2
+    epochs = [torch.cat([batches.at(2 * e), batches.at(2 * e + 1)]).flatten().tolist() for e in range(2)]
+    assert all(len(set(epoch)) == 8 for epoch in epochs)
+    assert epochs[0] != epochs[1]
+    again = Batches(torch.arange(10.0)[:, None], 4, seed=0)
+    assert again.at(3).flatten().tolist() == epochs[1][4:]
+
+
+def test_batch_larger_than_the_data():
+    assert len(Batches(torch.zeros(5, 1), 100, seed=0).at(0)) == 5
+    with pytest.raises(InputError, match="at least 2 rows"):
+        Batches(torch.zeros(1, 1), 100, seed=0)
+
+
+def test_old_checkpoints_are_pruned(tmp_path):
+    preset = replace(BASE, train=replace(BASE.train, keep=2, checkpoint_every=2))
+    train("t", preset, tmp_path / "run", quiet=True)
+    assert [p.stem for p in RunFolder(tmp_path / "run").checkpoint_paths()] == ["step-000000012", "step-000000014"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({}, "iterations or as epochs"),
+        ({"iterations": 1, "epochs": 1}, "iterations or as epochs"),
+        ({"iterations": 0}, "iterations must be at least 1"),
+        ({"epochs": 1, "batch_size": 0}, "batch_size"),
+        ({"epochs": 1, "ema_decay": 1.0}, "ema_decay"),
+        ({"epochs": 1, "lr_final": 2.0}, "lr_final"),
+    ],
+)
+def test_train_config_checks_itself(settings, message):
+    with pytest.raises(InputError, match=message):
+        TrainConfig(**settings)
+
+
+def test_length_in_epochs():
+    assert TrainConfig(epochs=3).length(16) == 48
+
+
+def test_averaged_weights_are_the_running_mean(tmp_path):
+    """Against the definition: a ← 0.9 a + 0.1 w, starting at the first weights."""
+    preset = replace(BASE, train=replace(BASE.train, ema_decay=0.9, log_every=1))
+    name, seen = "body.1.bias", []
+
+    def note(trainer, row):
+        seen.append(trainer.learner.potential.state_dict()[name].clone())
+
+    train("t", preset, tmp_path / "run", quiet=True, on_log=note)
+    average = seen[0]
+    for weights in seen[1:]:
+        average = 0.9 * average + 0.1 * weights
+    torch.testing.assert_close(_tensors(tmp_path / "run")[0][f"averaged/potential/module.{name}"], average)
+
+
+def test_progress_is_silent_off_terminal(tmp_path, capsys):
+    train("t", BASE, tmp_path / "run")
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err == ""
+
+
+def test_time_is_counted_over_interruptions(tmp_path):
+    short = replace(BASE, train=replace(BASE.train, iterations=7))
+    train("t", short, tmp_path / "run", quiet=True)
+    first = ckpt.read(RunFolder(tmp_path / "run").latest()).meta["seconds"]
+    time.sleep(0.01)
+    train("t", BASE, tmp_path / "run", resume=True, quiet=True)
+    assert ckpt.read(RunFolder(tmp_path / "run").latest()).meta["seconds"] > first > 0
