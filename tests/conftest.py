@@ -1,4 +1,4 @@
-"""Shared by all tests: one thread (tiny networks, and two test processes at a time), a fake of every dataset's shape."""
+"""Shared by all tests: one thread (tiny networks, two test processes), fakes of every dataset's shape."""
 
 from __future__ import annotations
 

@@ -114,7 +114,9 @@ def test_averaged_weights_are_used(gmm, tmp_path):
 
 def test_resume_takes_the_runs_own_settings(tmp_path, capsys):
     out = str(tmp_path / "run")
-    assert main(["train", "gmm-short", "--out", out, *SHORT, "--sampler.step-size", "0.02"]) == 0
+    assert (
+        main(["train", "gmm-short", "--out", out, *SHORT, "--sampler.step-size", "0.02", "--train.lr-final", "1"]) == 0
+    )
     assert main(["train", "gmm-short", "--out", out, "--resume", "--train.iterations", "25", "--quiet"]) == 0
     assert "trained 25 steps" in capsys.readouterr().out
     assert '"step_size": 0.02' in (tmp_path / "run" / "config.json").read_text()

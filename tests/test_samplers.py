@@ -213,7 +213,7 @@ def test_an_exact_sampler_refuses_a_stochastic_gradient():
     model = LinearGaussian()
     target = JointTarget(model.potential, model.generator, 0.1, torch.Generator())
     start = (torch.zeros(1, 2, dtype=torch.float64),) * 2
-    with pytest.raises(InputError, match="HMC is defined by exact gradients.*use SGHMC"):
+    with pytest.raises(InputError, match=r"HMC is defined by exact gradients.*use SGHMC"):
         run(HMC(), start, target, 1, torch.Generator())
 
 

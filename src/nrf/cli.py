@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
-import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,6 +19,9 @@ Folder = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="DIR")]
 Input = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="INPUT")]
 
 T = TypeVar("T")
+
+FRAME = " │─╭╮╰╯"
+"""What boxes are drawn with."""
 
 STOPPED = 130
 """Exit code of a run that was asked to stop, as shells have it."""
@@ -75,11 +77,8 @@ def _in_one_line(parse: Callable[[], T], prog: str) -> T:
     except SystemExit as stop:
         if not stop.code:
             raise
-        lines = [
-            re.sub(r"[^\w\s\-:.,;!?'\"()\[\]{}<>=/|+*]|[│─╭╮╰╯]", "", line).strip(" -|")
-            for line in said.getvalue().splitlines()
-        ]
-        facts = [line for line in lines[1:] if line and not line.startswith("For full helptext")]
+        lines = [" ".join(line.strip(FRAME).split()) for line in said.getvalue().splitlines()]
+        facts = [line for line in lines[1:] if line and "full helptext" not in line and not line.endswith("--help")]
         raise InputError(f"{'; '.join(facts)} (`{prog} --help` says more)") from stop
 
 

@@ -56,12 +56,17 @@ def _gmm() -> dict[str, Preset]:
         learner=InclusiveConfig(betas=(0.0, 0.999)),
         train=replace(paper.train, iterations=500_000),
     )
+    # Ours, for a few minutes: kinks spread over the plane, a little proposal noise, momentum, falling learning rates.
     short = replace(
         released,
-        generator=MLPGenerator(latent_dim=2, widths=(50, 50)),
-        sampler=SGLD(step_size=0.01, temperature=0.0),
-        learner=InclusiveConfig(betas=(0.0, 0.99)),
-        train=TrainConfig(iterations=20_000, log_every=200, checkpoint_every=2000, threads=1),
+        potential=MLPPotential(widths=(100, 100), train_gain="last", data_init=True, bias_spread=1.0),
+        generator=MLPGenerator(latent_dim=2, widths=(50, 50), sigma=0.1),
+        sampler=SGHMC(step_size=0.03, friction=0.3, temperature=0.02),
+        revision=Revision(n_steps=10, target="x", sample_steps=30),
+        learner=InclusiveConfig(betas=(0.0, 0.99), potential_lr=3e-3, generator_lr=2e-3),
+        train=TrainConfig(
+            iterations=20_000, lr_final=0.05, ema_decay=0.999, log_every=200, checkpoint_every=2000, threads=1
+        ),
     )
     return {"gmm-short": short, "gmm-paper": paper, "gmm-released": released}
 

@@ -124,8 +124,8 @@ class Trained:
     def _revision(self, changes: dict[str, Any]) -> tuple[Revision, Any]:
         given = {k: v for k, v in changes.items() if v is not None}
         revision, sampler = self.preset.revision, self.preset.sampler
-        if "n_steps" in given:
-            revision = replace(revision, n_steps=given.pop("n_steps"))
+        by_default = revision.n_steps if revision.sample_steps is None else revision.sample_steps
+        revision = replace(revision, n_steps=given.pop("n_steps", by_default))
         return revision, replace(sampler, **given)
 
 

@@ -24,7 +24,7 @@ class Revision:
     """
 
     n_steps: int = 10
-    """Sampler steps L."""
+    """Sampler steps L of a training iteration."""
     target: Target = "x"
     """What is revised: x along the potential alone; x and h jointly (Alg. 2); or each by its own gradient (CoopNet)."""
     n_inner: int = 1
@@ -33,10 +33,14 @@ class Revision:
     """Joint target: step size of those moves; that of h in the sampler if not given."""
     inner_temperature: float = 1.0
     """Joint target: scales the variance of the inner noise."""
+    sample_steps: int | None = None
+    """Sampler steps when the trained model is sampled; as in training if not given."""
 
     def __post_init__(self) -> None:
-        if self.n_steps < 0:
-            raise InputError(f"n_steps must not be negative, got {self.n_steps}")
+        for name in ("n_steps", "sample_steps"):
+            steps = getattr(self, name)
+            if steps is not None and steps < 0:
+                raise InputError(f"{name} must not be negative, got {steps}")
 
     def __call__(
         self,
