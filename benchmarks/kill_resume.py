@@ -27,7 +27,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kills", type=int, default=20, help="how many times to kill")
     parser.add_argument("--preset", default="gmm-short", help="preset to train")
-    parser.add_argument("--iterations", type=int, default=400, help="length of the run")
+    parser.add_argument("--iterations", type=int, default=2000, help="length of the run")
     parser.add_argument("--seed", type=int, default=0, help="seed of the moments")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -35,31 +35,37 @@ def main() -> int:
 
 
 def compare(folder: Path, options: argparse.Namespace) -> int:
-    whole, killed = folder / "whole", folder / "killed"
+    whole = folder / "whole"
     started = time.perf_counter()
     subprocess.run(command(whole, options), check=True, stdout=subprocess.DEVNULL)
     duration = time.perf_counter() - started
+    training = ckpt.read(reached(whole)).meta["seconds"]
     print(f"uninterrupted: {options.iterations} iterations of {options.preset} in {duration:.1f} s")
-    moments, kills, attempts = random.Random(options.seed), 0, 0
+    moments, kills, runs = random.Random(options.seed), 0, 0
     while kills < options.kills:
-        # Any moment of a whole run's duration: while starting, training, logging or writing a checkpoint.
-        delay = moments.uniform(0.2, duration)
-        attempts += 1
-        process = subprocess.Popen([*command(killed, options), "--resume"], stdout=subprocess.DEVNULL)
-        try:
-            if process.wait(delay) != 0:
+        runs += 1
+        killed = folder / f"killed-{runs}"
+        while True:
+            # From just before the first iteration on: training, logging, writing a checkpoint.
+            delay = duration - training + moments.uniform(-0.3, 2.5 * training / options.kills)
+            process = subprocess.Popen([*command(killed, options), "--resume"], stdout=subprocess.DEVNULL)
+            try:
+                code = process.wait(None if kills == options.kills else delay)
+            except subprocess.TimeoutExpired:
+                process.send_signal(signal.SIGKILL)
+                process.wait()
+                kills += 1
+                last = reached(killed)
+                print(f"kill {kills:2d} after {delay:5.2f} s; newest checkpoint: {last.name if last else 'none yet'}")
+                continue
+            if code != 0:
                 print("a resumed run failed")
                 return 1
-            print(f"attempt {attempts}: done before the kill at {delay:.2f} s; starting over for more kills")
-            reached(killed).unlink()
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGKILL)
-            process.wait()
-            kills += 1
-            last = reached(killed)
-            print(f"kill {kills:2d} after {delay:5.2f} s; newest checkpoint: {last.name if last else 'none yet'}")
-    subprocess.run([*command(killed, options), "--resume"], check=True, stdout=subprocess.DEVNULL)
-    return verdict(whole, killed, kills)
+            break
+        if not equal(whole, killed):
+            return 1
+    print(f"{kills} kills over {runs} run(s), no difference")
+    return 0
 
 
 def command(out: Path, options: argparse.Namespace) -> list[str]:
@@ -78,13 +84,13 @@ def reached(folder: Path) -> Path | None:
     return RunFolder(folder).latest()
 
 
-def verdict(whole: Path, killed: Path, kills: int) -> int:
+def equal(whole: Path, killed: Path) -> bool:
     one, other = (ckpt.read(reached(f)).tensors for f in (whole, killed))
-    different = [k for k in one if k not in other or not torch.equal(one[k], other[k])]
+    same = [k for k in one if k in other and torch.equal(one[k], other[k])]
     rows = [[{k: v for k, v in r.items() if k != "seconds"} for r in RunFolder(f).metrics()] for f in (whole, killed)]
-    print(f"{kills} kills: {len(one) - len(different)} of {len(one)} tensors equal bit by bit; ", end="")
+    print(f"{killed.name}: {len(same)} of {len(one)} tensors equal bit by bit; ", end="")
     print(f"{len(rows[0])} lines of metrics {'equal' if rows[0] == rows[1] else 'NOT equal'}")
-    return 0 if not different and len(one) == len(other) and rows[0] == rows[1] else 1
+    return len(same) == len(one) == len(other) and rows[0] == rows[1]
 
 
 if __name__ == "__main__":

@@ -246,6 +246,12 @@ def test_checkpoints_hold_no_pickle_and_can_be_read_by_anyone(run_folder):
     assert {"module", "optimizer", "rng"} == {k.split("/")[0] for k in header if k != "__metadata__"}
 
 
+def test_files_have_the_users_usual_permissions(tmp_path):
+    (tmp_path / "plain").write_text("")
+    ckpt.write_atomically(tmp_path / "atomic", b"")
+    assert (tmp_path / "atomic").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
 def test_write_is_atomic(tmp_path, monkeypatch):
     """A failure while writing leaves the old file and no rubbish."""
     path = tmp_path / "step-000000001.safetensors"

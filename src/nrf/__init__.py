@@ -2,7 +2,44 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from nrf._version import __version__
 from nrf.errors import CheckpointError, DataError, InputError, NonFiniteError, NRFError
 
-__all__ = ["CheckpointError", "DataError", "InputError", "NRFError", "NonFiniteError", "__version__"]
+if TYPE_CHECKING:
+    from nrf.experiments.base import Preset
+    from nrf.experiments.presets import PRESETS, find_preset
+    from nrf.experiments.run import train
+    from nrf.experiments.trained import Trained
+
+__all__ = [
+    "PRESETS",
+    "CheckpointError",
+    "DataError",
+    "InputError",
+    "NRFError",
+    "NonFiniteError",
+    "Preset",
+    "Trained",
+    "__version__",
+    "find_preset",
+    "train",
+]
+
+# Loaded on first use: `import nrf` and `nrf --help` need not wait for torch.
+_HOMES = {
+    "PRESETS": "nrf.experiments.presets",
+    "Preset": "nrf.experiments.base",
+    "Trained": "nrf.experiments.trained",
+    "find_preset": "nrf.experiments.presets",
+    "train": "nrf.experiments.run",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'nrf' has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(_HOMES[name]), name)

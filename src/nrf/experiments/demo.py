@@ -20,7 +20,7 @@ from nrf.experiments.report import Report, Table
 from nrf.experiments.run import train
 from nrf.experiments.trained import Trained
 from nrf.metrics import ModeCoverage, auroc, mode_coverage, nearest_neighbour_score
-from nrf.training import RunFolder, Trainer
+from nrf.training import RunFolder
 
 Array = NDArray[np.float32]
 Say = Callable[[str], None]
@@ -72,6 +72,13 @@ def demo(out: Path, say: Say, *, quick: bool = False, quiet: bool = False) -> De
     return DemoResult(coverage, scores, page)
 
 
+def _train_to_the_end(name: str, preset: Preset, out: Path, splits: Splits, *, quiet: bool) -> None:
+    """Train, or go on; a run that was asked to stop stops the demo."""
+    trainer = train(name, preset, out, resume=True, quiet=quiet, splits=splits)
+    if trainer.step < trainer.total:
+        raise KeyboardInterrupt
+
+
 def _shortened(preset: Preset, *, quick: bool) -> Preset:
     return replace(preset, train=replace(preset.train, iterations=40, log_every=10)) if quick else preset
 
@@ -81,12 +88,16 @@ def _mixture(out: Path, report: Report, say: Say, *, quick: bool, quiet: bool) -
     say(f"1/2  the 32-mode mixture: {preset.train.iterations:,} iterations")
     splits = resolve("gmm")
     means = torch.from_numpy(gmm.means()).float()
-    train("gmm-short", preset, out, resume=True, quiet=quiet, splits=splits)
+    _train_to_the_end("gmm-short", preset, out, splits, quiet=quiet)
     trained = Trained.load(out)
     n = DRAWS * DRAW_SIZE
-    generated, revised = (trained.sample(n, revise=revise)[0] for revise in (False, True))
     rows = np.random.default_rng(0).integers(0, len(splits.train), n)
-    samples = {"generation": generated, "revision": revised, "oracle": splits.train[rows]}
+    samples = {
+        "generation": trained.sample(n)[0],
+        "revision": trained.sample(n, revise=True)[0],
+        "short revision": trained.sample(n, revise=True, n_steps=preset.revision.n_steps)[0],
+        "oracle": splits.train[rows],
+    }
     coverage = {name: mode_coverage(torch.from_numpy(x), means, gmm.SIGMA, DRAW_SIZE) for name, x in samples.items()}
     table = Table(
         ("32-mode GMM", "covered modes", "realistic ratio"),
@@ -94,15 +105,15 @@ def _mixture(out: Path, report: Report, say: Say, *, quick: bool, quiet: bool) -
         marked=frozenset({1}),
     )
     say(table.as_text())
+    panels = _panels(trained, splits, samples, coverage, means.numpy())
+    figures.save(panels, out / "panels.png")
     report.add(
         "Thirty-two modes on four rings",
         "100 samples at a time, 100 times: a mode is covered if a sample lies within 3σ of it, a sample is realistic "
-        "if it lies within 3σ of a mode. The oracle redraws the training data.",
+        f"if it lies within 3σ of a mode. Revision takes {preset.revision.sample_steps} steps, short revision the "
+        f"{preset.revision.n_steps} of a training iteration. The oracle redraws the training data.",
         table,
-        (
-            _panels(trained, splits, samples, coverage, means.numpy()),
-            "1,000 samples each; the true means in red.",
-        ),
+        (panels, "1,000 samples each; the true means in red."),
         (_curves(out), "The learning curves of the run."),
     )
     return coverage
@@ -151,15 +162,15 @@ def _digits(out: Path, report: Report, say: Say, *, quick: bool, quiet: bool) ->
     classes = range(2) if quick else range(10)
     say(f"2/2  digits, one against the rest: {len(classes)} × {preset.train.iterations:,} iterations")
     scores: dict[str, list[float]] = {"untrained": [], "last": [], "1-NN": []}
-    history: list[tuple[list[float], list[float]]] = []
+    history: list[dict[int, float]] = []
     pictures: dict[str, Array] = {}
     for digit in classes:
         this = replace(preset, data=replace(preset.data, normal=digit))
         splits = load_splits(this.data)
-        steps, values = _watch(this, splits, out / str(digit), quiet=quiet)
-        history.append((steps, values))
+        _train_to_the_end("digits", this, out / str(digit), splits, quiet=quiet)
         trained = Trained.load(out / str(digit))
         scores["untrained"].append(_untrained(this, splits))
+        history.append({0: scores["untrained"][-1]} | _history(out / str(digit), splits))
         scores["last"].append(_auroc(trained.score(_test(splits)), splits))
         scores["1-NN"].append(_auroc(nearest_neighbour_score(splits.train, _test(splits)), splits))
         if digit == 1 or digit == classes[-1]:
@@ -167,8 +178,9 @@ def _digits(out: Path, report: Report, say: Say, *, quick: bool, quiet: bool) ->
     rows = [(name, *(f"{v:.3f}" for v in values), f"{np.mean(values):.3f}") for name, values in scores.items()]
     table = Table(("digit", *map(str, classes), "mean"), rows, marked=frozenset({1}))
     say(table.as_text())
-    mean = [float(np.mean(v)) for v in zip(*(values for _, values in history), strict=True)]
-    curve = figures.curves({"Mean test AUROC while training": (history[0][0], {"potential": mean})}, "iteration")
+    steps = list(history[0])
+    mean = [float(np.mean([values[step] for values in history])) for step in steps]
+    curve = figures.curves({"Mean test AUROC while training": (steps, {"potential": mean})}, "iteration")
     report.add(
         "Digits: one class against the rest",
         "One model for each digit, trained on some 90 images of that digit alone; the potential is the score. Beside "
@@ -188,20 +200,9 @@ def _digits(out: Path, report: Report, say: Say, *, quick: bool, quiet: bool) ->
     return scores
 
 
-def _watch(preset: Preset, splits: Splits, out: Path, *, quiet: bool) -> tuple[list[float], list[float]]:
-    """Train, and note the test AUROC on the way: for the curve only."""
-    steps: list[float] = []
-    values: list[float] = []
-    test = torch.from_numpy(_test(splits))
-
-    def note(trainer: Trainer, _: Mapping[str, float]) -> None:
-        potential = trainer.learner.modules["potential"]
-        with torch.no_grad():
-            steps.append(trainer.step)
-            values.append(_auroc(potential(test).numpy(), splits))
-
-    train("digits", preset, out, resume=True, quiet=quiet, splits=splits, on_log=note)
-    return steps, values
+def _history(run: Path, splits: Splits) -> dict[int, float]:
+    """Test AUROC of every checkpoint a run has kept: for the curve only."""
+    return {step: _auroc(Trained.load(run, step=step).score(_test(splits)), splits) for step in RunFolder(run).steps()}
 
 
 def _untrained(preset: Preset, splits: Splits) -> float:

@@ -63,7 +63,7 @@ def field_panels(
     levels = np.linspace(np.quantile(u, 0.15), u.max(), 40)
     shading = axes[3].contourf(xs, ys, u, levels=levels, cmap="viridis", extend="min")
     axes[3].scatter(means[:, 0], means[:, 1], s=7, c="#e03131", linewidths=0)
-    figure.colorbar(shading, ax=axes[3], shrink=0.85, format="%.0f")
+    figure.colorbar(shading, ax=axes[3], shrink=0.85, format="%.1f")
     limit = float(np.abs(data).max()) * 1.12
     for axis, title, subtitle in zip(axes, titles, subtitles, strict=True):
         axis.set(xlim=(-limit, limit), ylim=(-limit, limit), aspect="equal")

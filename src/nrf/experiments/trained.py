@@ -41,11 +41,17 @@ class Trained:
     step: int
 
     @classmethod
-    def load(cls, folder: Path, *, averaged: bool = False) -> Trained:
-        """Read the newest checkpoint of a run folder; ``averaged`` takes the averaged weights it kept."""
+    def load(cls, folder: Path, *, averaged: bool = False, step: int | None = None) -> Trained:
+        """Read a checkpoint of a run folder.
+
+        Args:
+            folder: The run folder.
+            averaged: Take the averaged weights, if the run kept them.
+            step: Which checkpoint; the newest if not given.
+        """
         run = RunFolder(folder)
         run.describe()
-        path = run.latest()
+        path = run.latest() if step is None else run.checkpoint_path(step)
         if path is None:
             raise CheckpointError(f"{folder} holds no checkpoint yet; let `nrf train --out {folder} --resume` run on")
         stored = ckpt.read(path)

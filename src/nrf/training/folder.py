@@ -56,6 +56,10 @@ class RunFolder:
         """All whole checkpoints, oldest first."""
         return sorted(self.checkpoints.glob("step-*.safetensors"))
 
+    def steps(self) -> list[int]:
+        """The steps of which there is a checkpoint."""
+        return [int(path.stem.removeprefix("step-")) for path in self.checkpoint_paths()]
+
     def latest(self) -> Path | None:
         """The newest checkpoint, if there is one."""
         return next(reversed(self.checkpoint_paths()), None)

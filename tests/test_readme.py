@@ -1,0 +1,49 @@
+"""Every command and snippet of the README, run as it stands, but with short training."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import nrf
+from nrf.cli import main
+
+README = (Path(nrf.__file__).parent.parent.parent / "README.md").read_text()
+
+
+def _blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+
+
+def test_shell_commands(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    commands = [line for block in _blocks("sh") for line in block.splitlines() if line.startswith("nrf ")]
+    assert len(commands) >= 5
+    for line in commands:
+        arguments = shlex.split(line, comments=True)[1:]
+        if arguments[0] == "train":
+            arguments += ["--train.iterations", "20", "--quiet"]
+        assert main(arguments) == 0, line
+
+
+def test_python_snippets(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    short = nrf.find_preset("digits")
+    short = replace(short, train=replace(short.train, iterations=60))
+    monkeypatch.setitem(nrf.PRESETS, "digits", short)
+    (snippet,) = _blocks("python")
+    exec(compile(snippet, "README.md", "exec"), {})
+
+
+@pytest.mark.parametrize("link", sorted(set(re.findall(r"\]\(([^)#]+)\)", README))))
+def test_links_lead_somewhere(link):
+    assert (Path(nrf.__file__).parent.parent.parent / link).exists()
+
+
+def test_unknown_public_name():
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = nrf.nonsense
