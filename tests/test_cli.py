@@ -224,6 +224,13 @@ def test_settings_that_make_no_sense(fails, tmp_path):
     assert "device 'nonsense' cannot be used" in fails("train", "gmm-short", "--out", tmp_path / "y", *where)
 
 
+def test_a_refused_setting_leaves_no_run_behind(fails, tmp_path):
+    arguments = ["train", "gmm-short", "--out", tmp_path / "x", "--revision.target", "joint", "--generator.sigma", "0"]
+    for _ in range(2):
+        assert "sigma > 0" in fails(*arguments)
+    assert not (tmp_path / "x").exists()
+
+
 def test_wrong_arguments(fails, gmm, tmp_path):
     assert "--nn" in fails("sample", gmm, "--nn", "3", "--out", tmp_path / "s.npz")
     assert "--out" in fails("sample", gmm)

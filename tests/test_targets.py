@@ -95,8 +95,8 @@ def test_x_only_and_conditional(pair):
 
 @pytest.mark.parametrize("target", [ConditionalTarget, lambda u, q: JointTarget(u, q, 0.1, torch.Generator())])
 def test_revising_codes_needs_a_density(target):
-    u = nn.Linear(3, 1)
+    u, position = nn.Linear(3, 1), (torch.zeros(1, 3), torch.zeros(1, 2))
     with pytest.raises(InputError, match="sigma > 0"):
-        target(u, LatentGenerator(nn.Linear(2, 3), 2, sigma=0.0))
+        target(u, LatentGenerator(nn.Linear(2, 3), 2, sigma=0.0))(position, 0)
     with pytest.raises(InputError, match="normal prior"):
-        target(u, LatentGenerator(nn.Linear(2, 3), 2, sigma=0.1, prior="uniform"))
+        target(u, LatentGenerator(nn.Linear(2, 3), 2, sigma=0.1, prior="uniform"))(position, 0)

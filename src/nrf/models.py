@@ -26,16 +26,18 @@ class Potential(Protocol):
 
 
 class Generator(Protocol):
-    """A latent-variable model; calling it gives the mean of ``q(x | h)``."""
+    """A latent-variable model ``q(x, h)``, seen by its gradients: all that Alg. 2 asks of it.
 
-    latent_dim: int
-    sigma: float
-
-    def __call__(self, h: Tensor) -> Tensor: ...
-
-    def log_joint(self, x: Tensor, h: Tensor) -> Tensor: ...
+    ``∇_x log q(x, h)`` is ``pull(h)`` plus terms without ``h``; those cancel in Alg. 2.
+    """
 
     def propose(self, n: int, rng: torch.Generator) -> tuple[Tensor, Tensor]: ...
+
+    def latent_gradient(self, x: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+        """``∇_h log q(x, h)`` and, since it falls out, ``pull(h)``."""
+        ...
+
+    def pull(self, h: Tensor) -> Tensor: ...
 
 
 class LatentGenerator(nn.Module):
@@ -82,6 +84,29 @@ class LatentGenerator(nn.Module):
         if self.prior == "normal":
             log_joint = log_joint - h.square().sum(1) / 2
         return log_joint
+
+    def latent_gradient(self, x: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+        """``J_g(h)ᵀ (x − g(h)) / σ² − h`` by one vector-Jacobian product, and ``g(h) / σ²``."""
+        self.require_density()
+        with torch.enable_grad():
+            h = h.detach().requires_grad_(True)
+            mean = self(h)
+            residual = (x - mean).detach() / self.sigma**2
+            (pulled_back,) = torch.autograd.grad(mean, h, residual)
+        return pulled_back - h.detach(), mean.detach() / self.sigma**2
+
+    @torch.no_grad()
+    def pull(self, h: Tensor) -> Tensor:
+        """``g(h) / σ²``, the part of ``∇_x log q(x, h)`` that hangs on ``h``."""
+        pull: Tensor = self(h) / self.sigma**2
+        return pull
+
+    def require_density(self) -> None:
+        """Revising ``h`` needs ``log q(x, h)`` and the normal prior."""
+        if self.sigma <= 0:
+            raise InputError("revising h needs a generator with sigma > 0; set its sigma, or revise x only")
+        if self.prior != "normal":
+            raise InputError("revising h needs the normal prior; set the generator's prior, or revise x only")
 
     @torch.no_grad()
     def propose(self, n: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from nrf.errors import InputError
-from nrf.models import LatentGenerator, Potential, gradient
+from nrf.models import Generator, Potential, gradient
 from nrf.samplers.base import Position
 
 
@@ -35,11 +35,8 @@ class ConditionalTarget:
     """``∇u(x)`` for x and ``∇_h log q(x, h)`` for h, each by itself: what CoopNet interleaves."""
 
     potential: Potential
-    generator: LatentGenerator
+    generator: Generator
     exact = True
-
-    def __post_init__(self) -> None:
-        _require_density(self.generator)
 
     def __call__(self, position: Position, l: int) -> Position:
         return self.block(position, l, 0), self.block(position, l, 1)
@@ -49,7 +46,7 @@ class ConditionalTarget:
         x, h = position
         if index == 0:
             return gradient(self.potential, x)
-        return latent_gradient(self.generator, x, h)[0]
+        return self.generator.latent_gradient(x, h)[0]
 
 
 @dataclass(frozen=True)
@@ -70,7 +67,7 @@ class JointTarget:
     """
 
     potential: Potential
-    generator: LatentGenerator
+    generator: Generator
     inner_step_size: float
     rng: torch.Generator
     n_inner: int = 1
@@ -78,7 +75,6 @@ class JointTarget:
     exact = False
 
     def __post_init__(self) -> None:
-        _require_density(self.generator)
         if self.n_inner < 1 or self.inner_step_size <= 0 or self.inner_temperature < 0:
             raise InputError(
                 "the joint target needs n_inner ≥ 1, inner_step_size > 0 and inner_temperature ≥ 0, got "
@@ -88,38 +84,18 @@ class JointTarget:
     def __call__(self, position: Position, l: int) -> Position:
         x, h = position
         delta_x = gradient(self.potential, x)
-        delta_h, mean = latent_gradient(self.generator, x, h)
+        delta_h, pull = self.generator.latent_gradient(x, h)
         if l > 0:
-            mean_star = self._mean_at_star(x, h, delta_h)
-            delta_x = delta_x + (mean - mean_star) / self.generator.sigma**2
+            delta_x = delta_x + pull - self.generator.pull(self._star(x, h, delta_h))
         return delta_x, delta_h
 
-    def _mean_at_star(self, x: Tensor, h: Tensor, delta_h: Tensor) -> Tensor:
-        """``g(h*)``; the first inner move reuses the ``Δ_h`` that the outer step needs anyway."""
+    def _star(self, x: Tensor, h: Tensor, delta_h: Tensor) -> Tensor:
+        """``h*``; the first inner move reuses the ``Δ_h`` that the outer step needs anyway."""
         scale = math.sqrt(2 * self.inner_step_size * self.inner_temperature)
         star = h
         for inner in range(self.n_inner):
-            drift = delta_h if inner == 0 else latent_gradient(self.generator, x, star)[0]
+            drift = delta_h if inner == 0 else self.generator.latent_gradient(x, star)[0]
             star = star + self.inner_step_size * drift
             if scale > 0:
-                star = star + scale * torch.randn(h.shape, generator=self.rng, device=h.device)
-        with torch.no_grad():
-            mean: Tensor = self.generator(star)
-        return mean
-
-
-def latent_gradient(generator: LatentGenerator, x: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
-    """``∇_h log q(x, h)`` and, since it falls out, ``g(h)``."""
-    with torch.enable_grad():
-        h = h.detach().requires_grad_(True)
-        mean = generator(h)
-        residual = (x - mean).detach() / generator.sigma**2
-        (pulled_back,) = torch.autograd.grad(mean, h, residual)
-    return pulled_back - h.detach(), mean.detach()
-
-
-def _require_density(generator: LatentGenerator) -> None:
-    if generator.sigma <= 0:
-        raise InputError("revising h needs a generator with sigma > 0; set its sigma, or revise x only")
-    if generator.prior != "normal":
-        raise InputError("revising h needs the normal prior; set the generator's prior, or revise x only")
+                star = star + scale * torch.randn(h.shape, generator=self.rng, device=h.device, dtype=h.dtype)
+        return star

@@ -77,37 +77,40 @@ def train(
     """
     folder = RunFolder(out)
     config = to_json(preset)
-    _prepare(folder, name, config, resume=resume)
+    description = {"preset": name, "config": config}
+    goes_on = _require_same_run(folder, description, resume=resume)
     splits = load_splits(preset.data) if splits is None else splits
     use_threads(preset.train.threads)
     data = torch.from_numpy(splits.train).to(_device(device))
     learner = build_learner(preset, data)
-    description = {"preset": name, "config": config, "event_shape": list(splits.event_shape)}
-    trainer = Trainer(learner, data, preset.train, preset.seed, folder, description)
-    if resume:
+    stored = description | {"event_shape": list(splits.event_shape)}
+    trainer = Trainer(learner, data, preset.train, preset.seed, folder, stored)
+    folder.write_description(description)
+    if goes_on:
         trainer.resume()
     trainer.fit(quiet=quiet, label=name, on_log=on_log)
     return trainer
 
 
-def _prepare(folder: RunFolder, name: str, config: dict[str, Any], *, resume: bool) -> None:
-    description = {"preset": name, "config": config}
-    if not (resume and folder.exists()):
-        folder.create(description)
-        return
-    stored = folder.describe()
-    if stored.get("preset") != name:
-        raise InputError(f"{folder.path} holds a run of preset {stored.get('preset')!r}, not {name!r}")
-    changed = differences(stored.get("config"), config)
+def _require_same_run(folder: RunFolder, description: dict[str, Any], *, resume: bool) -> bool:
+    """Whether there is a run to go on with; an error if it is not this one. Nothing is written here."""
+    if folder.path.is_file():
+        raise InputError(f"{folder.path} is a file; choose a folder for --out")
+    if not folder.exists():
+        return False
+    if not resume:
+        raise InputError(f"{folder.path} already holds a run; add --resume to go on with it, or choose another --out")
+    stored, config = folder.describe(), description["config"]
+    if stored.get("preset") != description["preset"]:
+        raise InputError(f"{folder.path} holds a run of preset {stored.get('preset')!r}, not {description['preset']!r}")
     changeable = set(CHANGEABLE)
     if config["train"]["lr_final"] < 1:  # the schedule hangs on the length
         changeable -= {"train.iterations", "train.epochs"}
-    fixed = {k: v for k, v in changed.items() if k not in changeable}
+    fixed = {k: v for k, v in differences(stored.get("config"), config).items() if k not in changeable}
     if fixed:
         what = ", ".join(f"{k} was {old!r}, now {new!r}" for k, (old, new) in fixed.items())
         raise InputError(f"{folder.path} cannot be resumed with other settings: {what}; choose another --out")
-    if changed:
-        folder.write_description(description)
+    return True
 
 
 def _device(name: str) -> torch.device:

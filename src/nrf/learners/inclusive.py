@@ -54,6 +54,8 @@ class Inclusive:
         revision: Revision,
         config: InclusiveConfig,
     ) -> None:
+        if revision.target != "x":
+            generator.require_density()
         self.potential, self.generator = potential, generator
         self.sampler, self.revision, self.config = sampler, revision, config
         self.modules: Mapping[str, nn.Module] = {"potential": potential, "generator": generator}

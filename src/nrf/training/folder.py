@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from nrf.errors import CheckpointError, InputError
+from nrf.errors import CheckpointError
 from nrf.training.checkpoint import versions, write_atomically
 
 
@@ -23,21 +23,13 @@ class RunFolder:
         """Whether a run was started here."""
         return self.config_path.is_file()
 
-    def create(self, description: dict[str, Any]) -> None:
-        """Begin a run: refuse a folder that already holds one."""
-        if self.exists():
-            raise InputError(f"{self.path} already holds a run; add --resume to go on with it, or choose another --out")
-        if self.path.is_file():
-            raise InputError(f"{self.path} is a file; choose a folder for --out")
-        self.write_description(description)
-
     def write_description(self, description: dict[str, Any]) -> None:
         """Keep what the run is made from where people look for it."""
         text = json.dumps({**description, "versions": versions()}, indent=2, allow_nan=False)
         write_atomically(self.config_path, (text + "\n").encode())
 
     def describe(self) -> dict[str, Any]:
-        """What ``create`` was given."""
+        """What was written there."""
         if not self.exists():
             raise CheckpointError(f"{self.path} is not a run folder: it has no config.json (`nrf train` makes one)")
         try:
