@@ -50,6 +50,18 @@ def second_order(drift, sizes, temperature, friction, gradient_noise=None):
     )
 
 
+def baoab(drift, sizes, temperature, friction, gradient_noise=None):
+    """Kick, half drift, friction, half drift; the state is ``(z, v)`` with v a velocity."""
+    n, T = len(sizes), np.diag(np.sqrt(sizes))
+    eye, zero = np.eye(n), np.zeros((n, n))
+    xi = zero if gradient_noise is None else T @ gradient_noise @ T
+    kick = Linear(np.block([[eye, zero], [T @ drift, eye]]), np.block([[zero, zero], [zero, xi]]))
+    move = Linear(np.block([[eye, T / 2], [zero, eye]]), np.zeros((2 * n, 2 * n)))
+    heat = friction * (2 - friction) * temperature * eye
+    rub = Linear(np.block([[eye, zero], [zero, (1 - friction) * eye]]), np.block([[zero, zero], [zero, heat]]))
+    return kick.then(move).then(rub).then(move)
+
+
 def z_scores(samples: torch.Tensor, covariance: np.ndarray) -> np.ndarray:
     """Every entry of the empirical second moment (the mean is known to be 0) in standard errors from the exact one."""
     x = samples.double().numpy()

@@ -18,7 +18,7 @@ FLOORS = [
     {"_version", "errors"},
     {"config", "seeds", "models"},
     {"samplers", "networks", "data", "metrics"},
-    {"targets", "losses"},
+    {"targets", "losses", "gaussian"},
     {"learners"},
     {"training"},
     {"experiments", "detect"},

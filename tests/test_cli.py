@@ -11,6 +11,7 @@ from PIL import Image
 
 from nrf._version import __version__
 from nrf.cli import main
+from nrf.samplers import SAMPLERS
 
 SHORT = ["--train.iterations", "20", "--quiet"]
 
@@ -93,6 +94,15 @@ def test_revision_raises_the_potential(gmm, tmp_path, capsys):
         assert (revised["u"] >= revised["u_before"]).mean() > 0.9
     assert main(["revise", str(gmm), str(tmp_path / "x.csv"), "--steps", "0", "--out", str(out)]) == 0
     np.testing.assert_allclose(np.load(out)["x"], x, rtol=1e-5)
+
+
+def test_revision_of_given_rows_works_for_every_sampler(tmp_path):
+    np.save(tmp_path / "x.npy", np.ones((3, 2), dtype=np.float32))
+    for name in SAMPLERS:
+        out = str(tmp_path / name)
+        target = ["--revision.target", "conditional"] if name == "coopnet" else []
+        assert main(["train", "gmm-short", "--out", out, *SHORT, *target, f"sampler:{name}"]) == 0
+        assert main(["revise", out, str(tmp_path / "x.npy"), "--out", str(tmp_path / "r.npz")]) == 0
 
 
 def test_pictures_of_images(digits, tmp_path):

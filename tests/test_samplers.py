@@ -9,9 +9,9 @@ import pytest
 import torch
 from scipy.special import digamma, polygamma
 
-from gaussian import Linear, LinearGaussian, first_order, second_order, simulate, z_scores
+from gaussian import Linear, LinearGaussian, baoab, first_order, second_order, simulate, z_scores
 from nrf.errors import InputError
-from nrf.samplers import HMC, SGHMC, SGLD, CoopNet, Langevin, polynomial, run
+from nrf.samplers import BAOAB, HMC, SGHMC, SGLD, CoopNet, Langevin, polynomial, run
 from nrf.targets import ConditionalTarget, JointTarget, PotentialTarget
 
 N = 20_000
@@ -42,6 +42,46 @@ def test_second_order_stationary_covariance(kind, temperature):
     samples = simulate(sampler, PotentialTarget(model.potential), [2], N, 200)
     law = second_order(-model.P, np.full(2, 0.3), temperature, 0.4)
     assert np.abs(z_scores(samples, law.stationary()[:2, :2])).max() < LIMIT
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.3])
+def test_baoab_stationary_covariance(temperature):
+    model = LinearGaussian()
+    sampler = BAOAB(step_size=0.4, friction=0.4, temperature=temperature)
+    samples = simulate(sampler, PotentialTarget(model.potential), [2], N, 150)
+    law = baoab(-model.P, np.full(2, 0.4), temperature, 0.4).stationary()[:2, :2]
+    assert np.abs(z_scores(samples, law)).max() < LIMIT
+    # At this long step SGHMC's own law is far off; BAOAB's is the density's.
+    np.testing.assert_allclose(law, temperature * np.linalg.inv(model.P), rtol=1e-9)
+    biased = second_order(-model.P, np.full(2, 0.4), temperature, 0.4).stationary()[:2, :2]
+    assert np.abs(biased - law).max() > 0.1 * np.abs(law).max()
+
+
+def test_baoab_on_the_joint_target():
+    """The noise and bias of the stochastic gradient stay; they are known."""
+    model = LinearGaussian()
+    drift, gradient_noise = model.joint_drift(0.15, 1)
+    sampler = BAOAB(step_size=0.1, latent_step_size=0.2, friction=0.5)
+    target = JointTarget(model.potential, model.generator, 0.15, torch.Generator().manual_seed(9))
+    samples = simulate(sampler, target, [2, 2], N, 300)
+    law = baoab(drift, np.array([0.1] * 2 + [0.2] * 2), 1.0, 0.5, gradient_noise)
+    assert np.abs(z_scores(samples, law.stationary()[:4, :4])).max() < LIMIT
+
+
+def test_baoab_is_the_textbooks_splitting():
+    """Against B-A-O-A-B with its two half kicks, on a target that is not linear, at temperature 0."""
+    force = lambda z: -(z**3)  # noqa: E731
+    z, v, t, c = 1.3, 0.0, 0.5, 0.7
+    for _ in range(5):
+        v += t / 2 * force(z)
+        z += t / 2 * v
+        v *= c
+        z += t / 2 * v
+        v += t / 2 * force(z)
+    sampler = BAOAB(step_size=0.25, friction=0.3, temperature=0.0)
+    start = (torch.tensor([1.3], dtype=torch.float64),)
+    chain = run(sampler, start, lambda p, l: (force(p[0]),), 5, torch.Generator())
+    assert chain.position[0].item() == pytest.approx(z, rel=1e-12)
 
 
 @pytest.mark.parametrize("n_inner", [1, 3])
@@ -117,7 +157,7 @@ def test_coopnet_stationary_covariance():
     assert np.abs(z_scores(samples, law.stationary())).max() < LIMIT
 
 
-@pytest.mark.parametrize("sampler", [SGLD(step_size=0.02), SGHMC(step_size=0.003, friction=0.2)])
+@pytest.mark.parametrize("sampler", [SGLD(step_size=0.02), SGHMC(step_size=0.003, friction=0.2), BAOAB(step_size=0.1)])
 def test_skewed_target(sampler):
     """The logarithm of a Gamma(2) variable: a wrong sign that a symmetric target hides moves its mean and skewness."""
     samples = simulate(sampler, lambda z, l: (2 - z[0].exp(),), [1], N, 700).flatten()
@@ -238,6 +278,7 @@ def test_settings_that_make_no_sense_are_refused(settings, message):
         SGLD(**settings)
 
 
-def test_friction_is_a_share():
+@pytest.mark.parametrize("kind", [SGHMC, HMC, BAOAB])
+def test_friction_is_a_share(kind):
     with pytest.raises(InputError, match="friction"):
-        SGHMC(friction=1.5)
+        kind(friction=1.5)

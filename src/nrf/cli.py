@@ -79,7 +79,7 @@ def _in_one_line(parse: Callable[[], T], prog: str) -> T:
             raise
         lines = [" ".join(line.strip(FRAME).split()) for line in said.getvalue().splitlines()]
         facts = [line for line in lines[1:] if line and "full helptext" not in line and not line.endswith("--help")]
-        raise InputError(f"{'; '.join(facts)} (`{prog} --help` says more)") from stop
+        raise InputError(f"{' '.join(facts)} (`{prog} --help` says more)") from stop
 
 
 def _deferred(function: Callable[..., int]) -> Callable[..., Callable[[], int]]:
@@ -208,8 +208,8 @@ def revise(
 
     Args:
         folder: Folder of the run.
-        input: Rows to revise: .npz, .npy or .csv, in the units the model was trained in.
-        out: Where to write: .npz (arrays x, before and u) or .png.
+        input: Rows to revise: .npz, .npy, .csv or .txt, in the units the model was trained in.
+        out: Where to write: .npz (arrays x, before, u and u_before) or .png.
         steps: Revision steps, instead of those of the training.
         temperature: Temperature, instead of that of the training.
         step_size: Step size, instead of that of the training.
@@ -237,7 +237,7 @@ def score(folder: Folder, input: Input, /, *, out: Path, averaged: bool = False)
 
     Args:
         folder: Folder of the run.
-        input: Rows to score: .npz, .npy or .csv, in the units the model was trained in.
+        input: Rows to score: .npz, .npy, .csv or .txt, in the units the model was trained in.
         out: Where to write: .csv (row, potential), .npy or .npz.
         averaged: Use the averaged weights.
     """

@@ -81,6 +81,7 @@ def _decode(annotation: Any, data: Any, where: str) -> Any:
 
 
 def _decode_union(options: tuple[Any, ...], data: Any, where: str) -> Any:
+    options = tuple(get_args(o)[0] if get_origin(o) is Annotated else o for o in options)
     if isinstance(data, dict):
         for option in options:
             if dataclasses.is_dataclass(option) and getattr(option, "__name__", None) == data.get("type"):

@@ -248,9 +248,10 @@ def require(dataset: Dataset, path: Path | None = None, *, fetch: bool = True) -
         if path is not None:
             raise DataError(f"{path} does not hold {dataset.name}: put {names} there, or leave the path out")
         if not fetch or dataset.fetch is None:
+            remedy = f"run `nrf data fetch {dataset.name}`, or set" if dataset.fetch is not None else "set"
             raise DataError(
-                f"{dataset.name} not found in $NRF_DATA or {cache_dir() / dataset.name}: run `nrf data fetch "
-                f"{dataset.name}`, or set NRF_DATA to a folder with {names}"
+                f"{dataset.name} not found in $NRF_DATA or {cache_dir() / dataset.name}: "
+                f"{remedy} NRF_DATA to a folder with {names}"
             )
         return fetch_into_cache(dataset)
     for file in dataset.files:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Union
 
 import torch
 import tyro
@@ -13,30 +13,23 @@ from torch import Tensor, nn
 from nrf.data import Splits, one_class, resolve
 from nrf.learners import Inclusive, InclusiveConfig, Revision
 from nrf.models import LatentGenerator
-from nrf.networks import (
-    MLPGenerator,
-    MLPPotential,
-    OneClassCNNGenerator,
-    OneClassCNNPotential,
-    ResNetGenerator,
-    ResNetPotential,
-    Shape,
-    StandardCNNGenerator,
-    StandardCNNPotential,
-    data_dependent_init,
-)
-from nrf.samplers import HMC, SGHMC, SGLD, CoopNet, Langevin
+from nrf.networks import GENERATORS, POTENTIALS, Latent, PotentialConfig, Shape, data_dependent_init
+from nrf.samplers import SAMPLERS, Sampler
 from nrf.seeds import derive, stream
 from nrf.training import TrainConfig
 
-# The kind of network is the preset's; its fields can be overridden. The sampler can be exchanged: `sampler:sghmc`.
-PotentialChoice = Annotated[
-    MLPPotential | OneClassCNNPotential | StandardCNNPotential | ResNetPotential, tyro.conf.AvoidSubcommands
-]
-GeneratorChoice = Annotated[
-    MLPGenerator | OneClassCNNGenerator | StandardCNNGenerator | ResNetGenerator, tyro.conf.AvoidSubcommands
-]
-SamplerChoice = SGLD | SGHMC | Langevin | HMC | CoopNet
+# What may stand in a preset's field: all that is registered. On the command line the kind of network is fixed and
+# its fields can be overridden; the sampler can be exchanged as a whole: `sampler:sghmc`.
+if TYPE_CHECKING:
+    PotentialChoice = PotentialConfig
+    GeneratorChoice = Latent
+    SamplerChoice = Sampler
+else:
+    PotentialChoice = Annotated[Union[tuple(POTENTIALS.values())], tyro.conf.AvoidSubcommands]  # noqa: UP007
+    GeneratorChoice = Annotated[Union[tuple(GENERATORS.values())], tyro.conf.AvoidSubcommands]  # noqa: UP007
+    SamplerChoice = Union[  # noqa: UP007
+        tuple(Annotated[kind, tyro.conf.subcommand(name)] for name, kind in SAMPLERS.items())
+    ]
 
 DATA_INIT_ROWS = 2000
 

@@ -1,7 +1,7 @@
 """Named presets: what `nrf train NAME` starts from.
 
 ``paper`` is what the text says, ``released`` what the authors' scripts did; where the text is silent (σ, the step size
-of h), the values here are ours and docs/reproduction.md says why. The released scripts revise x only, hardly or not at
+of h), the values here are ours and docs/presets.md says so. The released scripts revise x only, hardly or not at
 all with noise, and multiply the momentum by their "β", which is a friction of 1 − β here.
 """
 

@@ -19,6 +19,7 @@ from nrf.experiments.base import Preset, build_models
 from nrf.learners import Revision
 from nrf.models import LatentGenerator, frozen
 from nrf.networks import Shape
+from nrf.samplers import CoopNet
 from nrf.seeds import stream
 from nrf.training import RunFolder
 from nrf.training import checkpoint as ckpt
@@ -50,10 +51,11 @@ class Trained:
             step: Which checkpoint; the newest if not given.
         """
         run = RunFolder(folder)
-        run.describe()
+        described = run.describe()
         path = run.latest() if step is None else run.checkpoint_path(step)
         if path is None:
-            raise CheckpointError(f"{folder} holds no checkpoint yet; let `nrf train --out {folder} --resume` run on")
+            command = f"nrf train {described.get('preset')} --out {folder} --resume"
+            raise CheckpointError(f"{folder} holds no checkpoint yet; let `{command}` run on")
         stored = ckpt.read(path)
         try:
             preset = from_json(Preset, stored.meta["config"])
@@ -106,6 +108,8 @@ class Trained:
         """
         revision, sampler = self._revision(changes)
         revision = replace(revision, target="x")
+        if isinstance(sampler, CoopNet):
+            sampler = sampler.along_x()
         rng = stream(seed, "revise")
         none = torch.zeros(0)
 

@@ -12,7 +12,7 @@ from torch.optim import Adam, Optimizer, RMSprop
 from nrf.errors import NonFiniteError
 
 Metrics = dict[str, Tensor]
-"""Named scalars of one iteration, still on the device: reading them costs nothing until they are logged."""
+"""Named scalars of one iteration, detached."""
 
 OptimizerName = Literal["adam", "rmsprop"]
 

@@ -60,7 +60,7 @@ class Revision:
             case "conditional":
                 position, grad_fn = (x, h), ConditionalTarget(potential, generator)
             case "joint":
-                inner = self.inner_step_size or sampler.step_sizes(0, 2)[1]
+                inner = sampler.step_sizes(0, 2)[1] if self.inner_step_size is None else self.inner_step_size
                 position = (x, h)
                 grad_fn = JointTarget(potential, generator, inner, rng, self.n_inner, self.inner_temperature)
         revised = run(sampler, position, grad_fn, self.n_steps, rng).position

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from nrf.samplers.baoab import BAOAB
 from nrf.samplers.base import Chain, GradFn, Position, Sampler, polynomial, require_gradient, run
 from nrf.samplers.coopnet import CoopNet
 from nrf.samplers.hmc import HMC
@@ -15,9 +16,11 @@ SAMPLERS: dict[str, type[Sampler]] = {
     "langevin": Langevin,
     "hmc": HMC,
     "coopnet": CoopNet,
+    "baoab": BAOAB,
 }
 
 __all__ = [
+    "BAOAB",
     "HMC",
     "SAMPLERS",
     "SGHMC",

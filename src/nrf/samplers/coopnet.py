@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from nrf.errors import InputError
 from nrf.samplers.base import Chain, FirstOrder, GradFn, Position
+from nrf.samplers.sgld import SGLD
 
 
 @runtime_checkable
@@ -38,6 +39,10 @@ class CoopNet(FirstOrder):
         super().__post_init__()
         if self.n_x < 1 or self.n_h < 0:
             raise InputError(f"CoopNet needs n_x ≥ 1 and n_h ≥ 0, got {self.n_x} and {self.n_h}")
+
+    def along_x(self) -> SGLD:
+        """The steps of x alone, for rows that have no code."""
+        return SGLD(**{f.name: getattr(self, f.name) for f in fields(SGLD)})
 
     def step(self, chain: Chain, grad_fn: GradFn, l: int, rng: torch.Generator) -> Chain:
         if not isinstance(grad_fn, BlockGradFn) or len(chain.position) != 2:

@@ -1,0 +1,106 @@
+"""Gaussian ``p(x)`` and ``q(x, h)``, where everything the samplers only estimate is known in closed form."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from nrf.errors import InputError
+from nrf.samplers.base import Position
+
+
+def random_covariance(dim: int, low: float, high: float, rng: torch.Generator) -> Tensor:
+    """A covariance with eigenvalues log-uniform in ``[low, high]`` and eigenvectors uniform over rotations.
+
+    The ends of the range are always among the eigenvalues, so the condition number is ``high / low`` in every draw.
+
+    Example:
+        >>> values = torch.linalg.eigvalsh(random_covariance(5, 0.5, 8.0, torch.Generator().manual_seed(0)))
+        >>> [round(float(v), 3) for v in values[[0, -1]]]
+        [0.5, 8.0]
+    """
+    if dim < 2 or not 0 < low <= high:
+        raise InputError(f"a random covariance needs dim ≥ 2 and 0 < low ≤ high, got {dim}, {low} and {high}")
+    share = torch.rand(dim, generator=rng, dtype=torch.float64)
+    share[0], share[1] = 0.0, 1.0
+    values = low * (high / low) ** share
+    q, r = torch.linalg.qr(torch.randn(dim, dim, generator=rng, dtype=torch.float64))
+    vectors = q * torch.sign(torch.diagonal(r))
+    covariance: Tensor = vectors @ torch.diag(values) @ vectors.T
+    return covariance
+
+
+@dataclass(frozen=True)
+class GaussianPotential:
+    """``u(x) = −xᵀ P x / 2`` with precision ``P``."""
+
+    precision: Tensor
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return -(x @ self.precision * x).sum(1) / 2
+
+    def gradient(self, x: Tensor) -> Tensor:
+        """``−P x``."""
+        return -x @ self.precision
+
+
+class GaussianGenerator:
+    """A joint Gaussian over ``(x, h)`` with any covariance, in the form that Alg. 2 asks for.
+
+    Args:
+        covariance: Of ``(x, h)`` together.
+        dim_x: How many of the coordinates are x.
+        dtype: Type of the numbers the samplers work with.
+    """
+
+    def __init__(self, covariance: Tensor, dim_x: int, dtype: torch.dtype = torch.float64) -> None:
+        precision = torch.linalg.inv(covariance)
+        self.dim_x = dim_x
+        self.cross = precision[:dim_x, dim_x:].to(dtype).contiguous()
+        self.latent = precision[dim_x:, dim_x:].to(dtype).contiguous()
+        self._root = torch.linalg.cholesky(covariance).to(dtype)
+
+    def propose(self, n: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Draws of the pair."""
+        z = torch.randn(n, len(self._root), generator=rng, dtype=self._root.dtype) @ self._root.T
+        return z[:, : self.dim_x], z[:, self.dim_x :]
+
+    def latent_gradient(self, x: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+        """``∇_h log q(x, h)`` and ``pull(h)``."""
+        return -(x @ self.cross + h @ self.latent), self.pull(h)
+
+    def pull(self, h: Tensor) -> Tensor:
+        """The part of ``∇_x log q(x, h)`` that hangs on ``h``."""
+        pull: Tensor = -h @ self.cross.T
+        return pull
+
+
+@dataclass(frozen=True)
+class AugmentedGaussian:
+    """``p(x) q(h | x)`` itself: its precision, its exact gradient, exact draws from it."""
+
+    precision: Tensor
+    dim_x: int
+    exact = True
+
+    @classmethod
+    def of(cls, potential: GaussianPotential, generator: GaussianGenerator) -> AugmentedGaussian:
+        """Combine the two, in double precision."""
+        cross, latent = generator.cross.double(), generator.latent.double()
+        # h | x has mean −Λ_hh⁻¹ Λ_hx x and precision Λ_hh.
+        through_x = cross @ torch.linalg.solve(latent, cross.T)
+        top = torch.cat([potential.precision.double() + through_x, cross], dim=1)
+        return cls(torch.cat([top, torch.cat([cross.T, latent], dim=1)]), generator.dim_x)
+
+    def __call__(self, position: Position, l: int) -> Position:
+        z = torch.cat(position, dim=1)
+        grad = -z @ self.precision.to(z.dtype)
+        return grad[:, : self.dim_x], grad[:, self.dim_x :]
+
+    def draw(self, n: int, rng: torch.Generator) -> Tensor:
+        """``n`` perfect draws of ``(x, h)``."""
+        root = torch.linalg.cholesky(torch.linalg.inv(self.precision))
+        draws: Tensor = torch.randn(n, len(root), generator=rng, dtype=torch.float64) @ root.T
+        return draws

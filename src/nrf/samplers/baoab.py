@@ -1,0 +1,62 @@
+"""BAOAB: underdamped Langevin dynamics by splitting, with the friction and its noise solved exactly."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from nrf.errors import InputError
+from nrf.samplers.base import Chain, GradFn, Position, Sampler, noise
+
+
+@dataclass(frozen=True)
+class BAOAB(Sampler):
+    """``v ← v + √δ Δ;  z ← z + √δ v/2;  v ← (1−β)v + √(β(2−β)τ) η;  z ← z + √δ v/2``: kick, drift, friction, drift.
+
+    The momentum is a velocity here, so the time step is √δ and a step of the same δ and β as
+    :class:`~nrf.samplers.sghmc.SGHMC` costs the same one gradient and moves as far. Two half kicks of the textbook's
+    B-A-O-A-B meet at the same position and are taken as one; the first is a half. On a Gaussian target with exact
+    gradients the positions have no discretisation bias at any stable step (δλ < 4 for the largest curvature λ), so
+    the step can be long.
+
+    Reference:
+        Leimkuhler & Matthews, "Rational construction of stochastic numerical methods for molecular sampling".
+
+    Example:
+        >>> from nrf.samplers import run
+        >>> climb = BAOAB(step_size=1.0, friction=1.0, temperature=0.0)
+        >>> chain = run(climb, (torch.tensor([4.0]),), lambda z, l: (-z[0],), 1, torch.Generator())
+        >>> chain.position[0]
+        tensor([3.])
+    """
+
+    friction: float = 0.1
+    """Friction β: the share of the momentum lost in a step."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.friction <= 1:
+            raise InputError(f"friction must lie in [0, 1], got {self.friction}")
+
+    def init(self, position: Position) -> Chain:
+        return Chain(position, tuple(torch.zeros_like(z) for z in position))
+
+    def step(self, chain: Chain, grad_fn: GradFn, l: int, rng: torch.Generator) -> Chain:
+        if chain.momentum is None:
+            raise InputError("BAOAB needs a chain with momentum: start it with init()")
+        times = [math.sqrt(size) for size in self.step_sizes(l, len(chain.position))]
+        grads = grad_fn(chain.position, l)
+        kick, variance = 0.5 if l == 0 else 1.0, self.friction * (2 - self.friction) * self.temperature
+        positions, momenta = [], []
+        for z, v, delta, time in zip(chain.position, chain.momentum, grads, times, strict=True):
+            v = v + kick * time * delta
+            z = z + time / 2 * v
+            v = (1 - self.friction) * v + noise(v, variance, rng)
+            positions.append(z + time / 2 * v)
+            momenta.append(v)
+        positions[0], turned = self.confine(positions[0])
+        if turned is not None:
+            momenta[0] = torch.where(turned, -momenta[0], momenta[0])
+        return Chain(tuple(positions), tuple(momenta))
