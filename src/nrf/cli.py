@@ -304,6 +304,42 @@ def demo(*, out: Path = Path("runs/demo"), quick: bool = False, quiet: bool = Fa
     return 0
 
 
+def reproduce(
+    name: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="NAME")] = None,
+    /,
+    *,
+    list: bool = False,
+    quick: bool = False,
+    out: Path = Path("runs/reproduce"),
+    results: Path = Path("results"),
+    jobs: int = 2,
+    quiet: bool = False,
+) -> int:
+    """Run an experiment of the paper: table, figures, report and a JSON record. A stopped one goes on where it was.
+
+    Args:
+        name: The experiment.
+        list: Show every table and figure, and what the results folder holds of it.
+        quick: A tiny version, to see that everything works; its record stays out of the results folder.
+        out: Folder for the work in progress and the report.
+        results: Folder for the record and the figures.
+        jobs: Processes at a time.
+        quiet: No progress bar.
+    """
+    from nrf.experiments.registry import PAPER, find_experiment, state
+    from nrf.experiments.reproduce import Options
+    from nrf.experiments.reproduce import reproduce as run_experiment
+
+    if list:
+        for known, what in PAPER.items():
+            print(f"{known:20} {what:50} [{state(known, results)}]")
+        return 0
+    if name is None:
+        raise InputError("which experiment? `nrf reproduce NAME`; `nrf reproduce --list` shows them")
+    run_experiment(find_experiment(name), Options(out, results, jobs, quick, quiet), print)
+    return 0
+
+
 # ---------------------------------------------------------------------------------------------------------------- data
 
 
@@ -369,6 +405,7 @@ COMMANDS: dict[str, tuple[Callable[..., int], str]] = {
     "revise": (revise, "pull given rows towards typical ones"),
     "score": (score, "score rows: high = normal"),
     "interpolate": (interpolate, "walk in the latent space"),
+    "reproduce": (reproduce, "run an experiment of the paper"),
     "demo": (demo, "train on embedded data and write a report page"),
 }
 

@@ -11,24 +11,21 @@ from nrf.errors import InputError
 from nrf.samplers.base import Position
 
 
-def random_covariance(dim: int, low: float, high: float, rng: torch.Generator) -> Tensor:
-    """A covariance with eigenvalues log-uniform in ``[low, high]`` and eigenvectors uniform over rotations.
+def random_covariance(dim: int, rng: torch.Generator, scale: float = 1.0) -> Tensor:
+    """``scale · A Aᵀ + I`` with independent standard normal entries of the square matrix ``A``.
 
-    The ends of the range are always among the eigenvalues, so the condition number is ``high / low`` in every draw.
+    The eigenvalues of ``A Aᵀ`` fill the range from near 0 to about ``4 dim``; the identity keeps the smallest from
+    vanishing, so the condition number is about ``1 + 4 dim · scale``.
 
     Example:
-        >>> values = torch.linalg.eigvalsh(random_covariance(5, 0.5, 8.0, torch.Generator().manual_seed(0)))
-        >>> [round(float(v), 3) for v in values[[0, -1]]]
-        [0.5, 8.0]
+        >>> values = torch.linalg.eigvalsh(random_covariance(50, torch.Generator().manual_seed(0)))
+        >>> 1.0 < float(values[0]) < 1.1, 120 < float(values[-1]) < 220
+        (True, True)
     """
-    if dim < 2 or not 0 < low <= high:
-        raise InputError(f"a random covariance needs dim ≥ 2 and 0 < low ≤ high, got {dim}, {low} and {high}")
-    share = torch.rand(dim, generator=rng, dtype=torch.float64)
-    share[0], share[1] = 0.0, 1.0
-    values = low * (high / low) ** share
-    q, r = torch.linalg.qr(torch.randn(dim, dim, generator=rng, dtype=torch.float64))
-    vectors = q * torch.sign(torch.diagonal(r))
-    covariance: Tensor = vectors @ torch.diag(values) @ vectors.T
+    if dim < 1 or scale < 0:
+        raise InputError(f"a random covariance needs dim ≥ 1 and scale ≥ 0, got {dim} and {scale}")
+    a = torch.randn(dim, dim, generator=rng, dtype=torch.float64)
+    covariance: Tensor = scale * a @ a.T + torch.eye(dim, dtype=torch.float64)
     return covariance
 
 

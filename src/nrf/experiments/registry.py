@@ -1,0 +1,48 @@
+"""Every table and figure of the paper by name, built or still to be built, with its state in a results folder."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+
+from nrf.errors import InputError
+from nrf.experiments.record import Record
+from nrf.experiments.reproduce import Experiment
+from nrf.experiments.sampler_study import SamplerStudy
+
+EXPERIMENTS: dict[str, Experiment] = {
+    "sampler-study": SamplerStudy(),
+}
+
+PAPER: dict[str, str] = {
+    "sampler-study": "figure: sampler's performance",
+    "gmm": "table and figure: the 32-mode mixture",
+    "cifar10-generation": "table: inception score and FID on CIFAR-10",
+    "ablation": "table: revision steps and samplers on CIFAR-10",
+    "kddcup": "table: anomaly detection on KDDCUP",
+    "mnist-one-class": "table: one-class MNIST",
+    "cifar10-one-class": "table: one-class CIFAR-10",
+    "interpolation": "figure: latent interpolation",
+}
+
+
+def find_experiment(name: str) -> Experiment:
+    """The experiment of that name, or an error that says what there is."""
+    if name in EXPERIMENTS:
+        return EXPERIMENTS[name]
+    if name in PAPER:
+        raise InputError(f"{name} is not built yet; built are {', '.join(EXPERIMENTS)}")
+    near = difflib.get_close_matches(name, EXPERIMENTS, n=3, cutoff=0.4)
+    hint = f"did you mean {', '.join(near)}?" if near else "`nrf reproduce --list` shows them"
+    raise InputError(f"unknown experiment {name!r}; {hint}")
+
+
+def state(name: str, results: Path) -> str:
+    """What a results folder holds of an experiment, in a few words."""
+    if name not in EXPERIMENTS:
+        return "not built yet"
+    path = results / f"{name}.json"
+    if not path.is_file():
+        return f"not run; nrf reproduce {name}"
+    record = Record.read(path)
+    return f"{len(record.rows)} rows, commit {record.commit or 'unknown'}, {record.wall_seconds:.0f} s"

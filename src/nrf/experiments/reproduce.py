@@ -1,0 +1,172 @@
+"""`nrf reproduce NAME`: run an experiment cell by cell, then summarise it.
+
+A cell is the smallest piece of work that is kept: a function of its configuration that returns JSON. Cells run in
+parallel processes, one thread each; a stopped experiment goes on with the cells it lacks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from matplotlib.figure import Figure
+
+from nrf.config import to_json
+from nrf.errors import InputError
+from nrf.experiments import figures
+from nrf.experiments.record import Record, Row, commit, machine
+from nrf.experiments.report import Report, Table
+from nrf.training import ProgressBar
+from nrf.training.checkpoint import versions, write_atomically
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One piece of work; ``compute`` must be a module-level function or a partial of one, to travel to a process."""
+
+    key: str
+    compute: Callable[[], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the report: text, tables, and figures by file name with their captions."""
+
+    heading: str
+    text: str
+    tables: Sequence[Table] = ()
+    figures: Mapping[str, tuple[Figure, str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What an experiment found."""
+
+    rows: Sequence[Row]
+    sections: Sequence[Section]
+    headline: Sequence[tuple[str, str]] = ()
+
+
+class Experiment(Protocol):
+    """What `nrf reproduce` asks of an experiment."""
+
+    name: str
+    title: str
+    lead: str
+
+    def config(self, *, quick: bool) -> Any:
+        """The frozen settings; ``quick`` ones take seconds and mean nothing."""
+        ...
+
+    def seeds(self, config: Any) -> Sequence[int]: ...
+
+    def cells(self, config: Any) -> Sequence[Cell]: ...
+
+    def summarise(self, config: Any, results: Mapping[str, dict[str, Any]]) -> Outcome: ...
+
+
+@dataclass(frozen=True)
+class Options:
+    """Where and how to run."""
+
+    out: Path = Path("runs/reproduce")
+    results: Path = Path("results")
+    jobs: int = 2
+    quick: bool = False
+    quiet: bool = False
+
+
+def reproduce(experiment: Experiment, options: Options, say: Callable[[str], None]) -> Record:
+    """Run what is missing, summarise, and write the record, the figures and the report.
+
+    Quick runs write beside their cells only: ``results/`` holds real ones.
+    """
+    config = experiment.config(quick=options.quick)
+    settings = to_json(config)
+    digest = hashlib.blake2b(json.dumps(settings, sort_keys=True).encode(), digest_size=4).hexdigest()
+    folder = options.out / f"{experiment.name}-{digest}"
+    cells = experiment.cells(config)
+    if len({cell.key for cell in cells}) != len(cells):
+        raise InputError(f"{experiment.name} names two cells alike")
+    wall = _run_missing(experiment.name, cells, folder, options)
+    outcome = experiment.summarise(config, {cell.key: _stored(folder, cell.key) for cell in cells})
+    command = f"nrf reproduce {experiment.name}{' --quick' if options.quick else ''}"
+    record = Record(
+        experiment.name, command, commit(), versions(), machine(), list(experiment.seeds(config)), wall, outcome.rows
+    )
+    home = folder if options.quick else options.results
+    record.write(home / f"{experiment.name}.json")
+    report = Report(experiment.title, experiment.lead, list(outcome.headline))
+    for section in outcome.sections:
+        for table in section.tables:
+            say(f"\n{section.heading}\n{table.as_text()}")
+        for name, (figure, _) in section.figures.items():
+            figures.save(figure, home / experiment.name / f"{name}.png")
+        report.add(section.heading, section.text, *section.tables, *section.figures.values())
+    report.add_provenance(command, settings)
+    report.write(folder / "report.html")
+    say(f"\nrecord: {home / (experiment.name + '.json')}\nreport: {folder / 'report.html'}")
+    return record
+
+
+def _run_missing(name: str, cells: Sequence[Cell], folder: Path, options: Options) -> float:
+    """Compute the cells that are not there yet; returns the seconds spent on this experiment so far."""
+    from joblib import Parallel, delayed
+
+    spent = json.loads((folder / "wall.json").read_text()) if (folder / "wall.json").is_file() else 0.0
+    missing = [cell for cell in cells if not _path(folder, cell.key).is_file()]
+    started = time.perf_counter()
+    with ProgressBar(name, len(cells), len(cells) - len(missing), quiet=options.quiet) as bar:
+        work = (delayed(_compute)(cell, folder) for cell in missing)
+        for _ in Parallel(n_jobs=options.jobs, return_as="generator_unordered")(work):
+            bar.advance()
+            wall = spent + time.perf_counter() - started
+            write_atomically(folder / "wall.json", json.dumps(round(wall, 1)).encode())
+    return round(spent + time.perf_counter() - started, 1)
+
+
+def _compute(cell: Cell, folder: Path) -> None:
+    torch.set_num_threads(1)
+    result = cell.compute()
+    write_atomically(_path(folder, cell.key), json.dumps(result).encode())
+
+
+def _path(folder: Path, key: str) -> Path:
+    return folder / "cells" / f"{key}.json"
+
+
+def _stored(folder: Path, key: str) -> dict[str, Any]:
+    path = _path(folder, key)
+    try:
+        content: dict[str, Any] = json.loads(path.read_text())
+    except json.JSONDecodeError as error:
+        raise InputError(f"{path}: damaged ({error}); delete it and run again") from error
+    return content
+
+
+def with_paper(rows: Sequence[Row]) -> Table:
+    """Rows with the paper's values beside ours and the difference in standard deviations."""
+
+    def spread(mean: float | None, sd: float | None) -> str:
+        if mean is None:
+            return ""
+        return f"{mean:.4g}" if sd is None else f"{mean:.4g} ± {sd:.2g}"
+
+    header = ["method", "case", "metric", "ours", "n"]
+    lines = []
+    for row in rows:
+        ours = "" if row.quoted else spread(row.mean, row.sd)
+        lines.append([row.method, row.case or "", row.metric, ours, str(row.n)])
+    if any(row.quoted or row.paper is not None for row in rows):
+        header += ["paper", "SDs apart"]
+        for line, row in zip(lines, rows, strict=True):
+            far = row.distance()
+            paper = spread(row.mean, row.sd) if row.quoted else spread(row.paper, row.paper_sd)
+            line += [paper, "" if far is None else f"{far:+.1f}"]
+    return Table(header, lines)
