@@ -47,7 +47,7 @@ class SamplerStudy:
     title = "The sampler study"
     lead = (
         "Five samplers of the paper and two settings of ours on Gaussians, where p(x)q(h|x) is known. The measure is "
-        "the KL divergence from the Gaussian fitted to the chains to the truth; perfect draws reach the floor, not zero."
+        "the KL divergence from the Gaussian fitted to the chains to the truth; perfect draws reach a floor, not 0."
     )
 
     def config(self, *, quick: bool) -> StudyConfig:
@@ -105,7 +105,7 @@ def _figure(config: StudyConfig, results: Results) -> Part:
     text = (
         f"Covariances of p and q are A Aᵀ + I with standard normal A, {len(config.draws)} draws (condition numbers of "
         f"the truth: {conditions}). Mean ± SD over {config.runs} runs of {config.chains} chains; one CoopNet iteration "
-        f"counts as {config.coopnet_steps}. The paper prints no numbers; its order is HMC, SGHMC, LD, then SGLD and CoopNet."
+        f"counts as {config.coopnet_steps}. The paper prints no numbers; its order: HMC, SGHMC, LD, SGLD and CoopNet."
     )
     picture = (draw_figures.bands(curves, floor), f"Draw {config.draws[0]}; bands are ± one SD over the runs.")
     return rows, Section("KL to p(x)q(h|x) over the iterations", text, [with_paper(rows)], {"kl": picture})
@@ -138,7 +138,7 @@ def _inner(config: StudyConfig, results: Results) -> Part:
     text = (
         "Alg. 2 replaces ∇ log q(x) by a gradient at h*, a few Langevin moves away from h. With short moves h* stays "
         "beside h and ∂ log q(h|x)/∂x is nearly lost. More or longer moves bring it back; for the law of the chain, so "
-        "does a longer step of h itself (the first figure). The bias is at draws from the truth, over the exact gradient."
+        "does a longer step of h itself (the first figure). The bias is that at draws from the truth."
     )
     return rows, Section("Bias of the stochastic gradient", text, [with_paper(rows)])
 
@@ -165,7 +165,7 @@ def _sweep(config: StudyConfig, results: Results) -> Part:
         "Effective samples of the slowest direction, from the exact autocorrelation of the linear chain, against how "
         "far the law drifts from the truth when started in it. A setting is faithful if that excess of KL is at most "
         f"{config.excess_limit:g}; for each sampler the fastest faithful one is shown. Temperature does not change the "
-        "speed here, it changes the law: keep 1 to sample, go lower only to climb. SD over the draws of the covariances."
+        "speed here, it changes the law: keep 1 to sample, go lower only to climb. SD over the draws."
     )
     caption = "Each point is a step size and a friction at temperature 1; right and below is better."
     picture = (draw_figures.trade_off(points, config.excess_limit), caption)

@@ -1,0 +1,222 @@
+"""The experiment base: cells are kept, records have one form, quick runs stay out of the results."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+import nrf
+from nrf.cli import main
+from nrf.errors import InputError
+from nrf.experiments.record import Record, Row, commit, machine, parse
+from nrf.experiments.registry import EXPERIMENTS, PAPER, find_experiment, state
+from nrf.experiments.report import Table
+from nrf.experiments.reproduce import Cell, Options, Outcome, Section, reproduce, with_paper
+
+RESULTS = Path(nrf.__file__).parent.parent.parent / "results"
+
+RECORD = Record(
+    "toy", "nrf reproduce toy", "abc", {"nrf": "0"}, {"cores": 2}, [0, 1], 1.5, [Row("a", "m", 1.0, 0.1, 3, paper=2.0)]
+)
+
+
+@dataclass(frozen=True)
+class ToyConfig:
+    n: int
+
+
+def square(log: str, i: int) -> dict[str, float]:
+    with Path(log).open("a") as file:
+        file.write(f"{i}\n")
+    return {"value": i * i}
+
+
+class Toy:
+    name, title, lead = "toy", "Toy", "A toy."
+
+    def __init__(self, log: Path) -> None:
+        self.log = str(log)
+
+    def config(self, *, quick: bool) -> ToyConfig:
+        return ToyConfig(2 if quick else 4)
+
+    def seeds(self, config):
+        return [0]
+
+    def cells(self, config):
+        return [Cell(f"c{i}", partial(square, self.log, i)) for i in range(config.n)]
+
+    def summarise(self, config, results):
+        total = sum(r["value"] for r in results.values())
+        row = Row("sum", "total", total, paper=14.0)
+        return Outcome([row], [Section("Sum", "The sum.", [with_paper([row])])])
+
+
+@pytest.fixture
+def toy(tmp_path):
+    experiment = Toy(tmp_path / "log")
+    options = Options(tmp_path / "runs", tmp_path / "results", jobs=1, quiet=True)
+
+    def run(**changes):
+        said = []
+        record = reproduce(experiment, replace(options, **changes), said.append)
+        return record, "\n".join(said)
+
+    run.log = lambda: sorted(Path(experiment.log).read_text().split())
+    run.folder = tmp_path
+    return run
+
+
+def test_cells_are_computed_once(toy):
+    first, said = toy()
+    again, _ = toy()
+    assert first.rows == again.rows == [Row("sum", "total", 14, paper=14.0)]
+    assert toy.log() == ["0", "1", "2", "3"]
+    assert "sum" in said
+    assert again.wall_seconds >= first.wall_seconds
+    stored = Record.read(toy.folder / "results" / "toy.json")
+    assert stored.rows == first.rows
+    assert stored.command == "nrf reproduce toy"
+
+
+def test_a_stopped_experiment_goes_on(toy):
+    toy()
+    (cell,) = (toy.folder / "runs").glob("toy-*/cells/c2.json")
+    cell.unlink()
+    toy()
+    assert toy.log() == ["0", "1", "2", "2", "3"]
+
+
+def test_a_damaged_cell_is_named(toy):
+    toy()
+    (cell,) = (toy.folder / "runs").glob("toy-*/cells/c2.json")
+    cell.write_text("{")
+    with pytest.raises(InputError, match=r"c2.json: damaged"):
+        toy()
+
+
+def test_quick_runs_stay_out_of_the_results(toy):
+    record, _ = toy(quick=True)
+    assert record.command == "nrf reproduce toy --quick"
+    assert record.rows[0].mean == 1
+    assert not (toy.folder / "results").exists()
+    assert len(list((toy.folder / "runs").glob("toy-*/toy.json"))) == 1
+
+
+def test_two_cells_of_one_name_are_refused(toy, monkeypatch):
+    monkeypatch.setattr(Toy, "cells", lambda self, config: [Cell("same", dict), Cell("same", dict)])
+    with pytest.raises(InputError, match="two cells alike"):
+        toy()
+
+
+def test_processes_in_parallel(toy, monkeypatch):
+    monkeypatch.setattr(Toy, "cells", lambda self, config: [Cell(f"c{i}", partial(dict, value=i)) for i in range(5)])
+    assert toy(jobs=2)[0].rows[0].mean == 10
+
+
+# -------------------------------------------------------------------------------------------------------------- records
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("*.json")), ids=lambda p: p.name)
+def test_stored_records_have_the_form(path):
+    record = Record.read(path)
+    assert record.experiment == path.stem
+    assert record.rows
+    assert record.seeds
+    assert record.commit
+
+
+def test_a_record_goes_through_json(tmp_path):
+    RECORD.write(tmp_path / "r.json")
+    assert Record.read(tmp_path / "r.json") == RECORD
+    stored = json.loads((tmp_path / "r.json").read_text())
+    assert set(stored) == {"experiment", "command", "commit", "versions", "machine", "seeds", "wall_seconds", "rows"}
+    names = {"method", "preset", "case", "column", "metric", "mean", "sd", "n", "paper", "paper_sd", "quoted"}
+    assert set(stored["rows"][0]) == names
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"rows": None}, "rows is None"),
+        ({"wall_seconds": "long"}, "wall_seconds"),
+        ({"extra": 1}, r"unknown \['extra'\]"),
+    ],
+)
+def test_a_wrong_record_is_refused(change, message):
+    with pytest.raises(InputError, match=message):
+        parse({**asdict(RECORD), **change}, "here")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"column": "best"}, "not one of last, selected, oracle"),
+        ({"mean": "high"}, "row 1: mean is 'high'"),
+        ({"mean": True}, "row 1: mean is True"),
+        ({"quoted": 1}, "row 1: quoted is 1"),
+        ({"n": 0}, "n = 0"),
+    ],
+)
+def test_a_wrong_row_is_refused(change, message):
+    content = asdict(RECORD)
+    content["rows"] = [{**content["rows"][0], **change}]
+    with pytest.raises(InputError, match=message):
+        parse(content, "here")
+
+
+def test_missing_fields_are_named():
+    content = asdict(RECORD)
+    del content["rows"][0]["sd"]
+    with pytest.raises(InputError, match=r"row 1: fields missing \['sd'\]"):
+        parse(content, "here")
+
+
+def test_distance_in_standard_deviations():
+    assert Row("a", "m", 1.0, 0.3, 10, paper=2.0, paper_sd=0.4).distance() == pytest.approx(-2.0)
+    assert Row("a", "m", 1.0, paper=2.0).distance() is None
+    assert Row("a", "m", 1.0, 0.1, quoted=True, paper=2.0).distance() is None
+
+
+def test_paper_beside_ours():
+    rows = [Row("a", "m", 1.0, 0.3, 10, paper=2.0, paper_sd=0.4), Row("b", "m", 5.0, quoted=True)]
+    table = with_paper(rows)
+    assert table.rows[0][3:] == ["1 ± 0.3", "10", "2 ± 0.4", "-2.0"]
+    assert table.rows[1][3:] == ["", "1", "5", ""]
+    assert len(with_paper([Row("a", "m", 1.0)]).header) == 5
+    assert "a" in Table(("x",), [("a",)]).as_text()
+
+
+def test_machine_and_commit():
+    assert machine()["cores"] >= 1
+    assert commit() is None or len(commit().rstrip("+")) == 12
+
+
+# ------------------------------------------------------------------------------------------------------------- registry
+
+
+def test_every_built_experiment_is_in_the_list():
+    assert set(EXPERIMENTS) <= set(PAPER)
+    assert all(EXPERIMENTS[name].name == name for name in EXPERIMENTS)
+
+
+def test_states(tmp_path):
+    assert state("sampler-study", tmp_path).startswith("not run")
+    assert state("kddcup", tmp_path) == "not built yet"
+    replace(RECORD, experiment="sampler-study").write(tmp_path / "sampler-study.json")
+    assert state("sampler-study", tmp_path) == "1 rows, commit abc, 2 s"
+
+
+def test_names_that_do_not_exist(capsys):
+    with pytest.raises(InputError, match="did you mean sampler-study"):
+        find_experiment("sampler-studi")
+    with pytest.raises(InputError, match="not built yet"):
+        find_experiment("kddcup")
+    assert main(["reproduce"]) == 2
+    assert "which experiment?" in capsys.readouterr().err
+    assert main(["reproduce", "--list"]) == 0
+    assert "interpolation" in capsys.readouterr().out
