@@ -167,7 +167,9 @@ def _sweep(config: StudyConfig, results: Results) -> Part:
         f"{config.excess_limit:g}; for each sampler the fastest faithful one is shown. Temperature does not change the "
         "speed here, it changes the law: keep 1 to sample, go lower only to climb. SD over the draws."
     )
-    caption = "Each point is a step size and a friction at temperature 1; right and below is better. Less than 0.02 is drawn at 0.02."
+    caption = (
+        "Each point is a step size and a friction, at temperature 1. Right and below is better; 0.02 stands for less."
+    )
     picture = (draw_figures.trade_off(points, config.excess_limit), caption)
     return rows, Section("Effective samples per gradient", text, [with_paper(rows)], {"ess": picture})
 
@@ -206,9 +208,8 @@ def _temperature_rows(
         setting = (config.sweep_steps[0], friction, temperature)
         if setting in table:
             values = [result["excess"] for result in table[setting]]
-            rows.append(
-                _row(label, "excess KL", values, f"temperature {temperature:g}, {_words(kind, setting)}", "ours")
-            )
+            case = f"temperature {temperature:g}, {_words(kind, setting)}"
+            rows.append(_row(label, "excess KL", values, case, "ours"))
     return rows
 
 
