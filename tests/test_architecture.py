@@ -26,7 +26,7 @@ FLOORS = [
     {"__main__", ""},
 ]
 FLOOR = {room: i for i, rooms in enumerate(FLOORS) for room in rooms}
-PRINTERS = {"cli.py", "experiments/report.py"}
+PRINTERS = ("cli/", "experiments/report.py")
 
 
 def _room(path: Path) -> str:
@@ -59,7 +59,7 @@ def test_a_file_keeps_to_its_room(path):
             assert FLOOR[other] < FLOOR[room], f"{room} must not import {other}"
     name = path.relative_to(ROOT).as_posix()
     calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)]
-    assert name in PRINTERS or not any(c.func.id == "print" for c in calls), "only the command line prints"
+    assert name.startswith(PRINTERS) or not any(c.func.id == "print" for c in calls), "only the command line prints"
     assert len(path.read_text().splitlines()) <= 450
 
 

@@ -1,0 +1,7 @@
+"""The command line: one file a group of commands."""
+
+from __future__ import annotations
+
+from nrf.cli.main import main
+
+__all__ = ["main"]

@@ -1,0 +1,61 @@
+"""`nrf demo` and `nrf reproduce`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from nrf.errors import InputError
+
+
+def demo(*, out: Path = Path("runs/demo"), quick: bool = False, quiet: bool = False) -> int:
+    """Train on embedded data, print the figures, write a report page.
+
+    Args:
+        out: Folder for the runs and report.html; a stopped demo goes on where it was.
+        quick: A few iterations only, to see that everything works.
+        quiet: No progress bars.
+    """
+    from nrf.experiments.demo import demo as run_demo
+
+    result = run_demo(out, print, quick=quick, quiet=quiet)
+    print(f"report: {result.report}")
+    return 0
+
+
+def reproduce(
+    name: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="NAME")] = None,
+    /,
+    *,
+    list: bool = False,
+    quick: bool = False,
+    out: Path = Path("runs/reproduce"),
+    results: Path = Path("results"),
+    jobs: int = 2,
+    quiet: bool = False,
+) -> int:
+    """Run an experiment of the paper: table, figures, report and a JSON record. A stopped one goes on where it was.
+
+    Args:
+        name: The experiment.
+        list: Show every table and figure, and what the results folder holds of it.
+        quick: A tiny version, to see that everything works; its record stays out of the results folder.
+        out: Folder for the work in progress and the report.
+        results: Folder for the record and the figures.
+        jobs: Processes at a time.
+        quiet: No progress bar.
+    """
+    from nrf.experiments.registry import PAPER, find_experiment, state
+    from nrf.experiments.reproduce import Options
+    from nrf.experiments.reproduce import reproduce as run_experiment
+
+    if list:
+        for known, what in PAPER.items():
+            print(f"{known:20} {what:50} [{state(known, results)}]")
+        return 0
+    if name is None:
+        raise InputError("which experiment? `nrf reproduce NAME`; `nrf reproduce --list` shows them")
+    run_experiment(find_experiment(name), Options(out, results, jobs, quick, quiet), print)
+    return 0

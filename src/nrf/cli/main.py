@@ -1,0 +1,74 @@
+"""The command line: parse, call, print. A user's mistake is one line and exit code 2; `--debug` shows its origin."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+
+from nrf._version import __version__
+from nrf.cli.data import data
+from nrf.cli.experiments import demo, reproduce
+from nrf.cli.parsing import STOPPED, parse
+from nrf.cli.train import train
+from nrf.cli.trained import interpolate, revise, sample, score
+from nrf.errors import InputError, NonFiniteError, NRFError
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; returns the exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    debug = "--debug" in arguments
+    arguments = [a for a in arguments if a != "--debug"]
+    try:
+        return _dispatch(arguments)
+    except KeyboardInterrupt:
+        return _fail("stopped; what was trained is kept, run it again to go on", STOPPED, debug=debug)
+    except NonFiniteError as error:
+        return _fail(str(error), 1, debug=debug)
+    except (NRFError, OSError) as error:
+        return _fail(str(error), 2, debug=debug)
+    except Exception as error:
+        message = f"unexpected {type(error).__name__}: {error} (a fault of nrf; --debug shows where)"
+        return _fail(message, 1, debug=debug)
+
+
+def _dispatch(arguments: list[str]) -> int:
+    if arguments[:1] == ["--version"]:
+        print(f"nrf {__version__}")
+        return 0
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(_overview())
+        return 0 if arguments else 2
+    command, rest = arguments[0], arguments[1:]
+    if command == "train":  # its arguments hang on the preset
+        return train(rest)
+    if command not in COMMANDS:
+        raise InputError(f"unknown command {command!r}; known are {', '.join(['train', *COMMANDS])}")
+    return parse(COMMANDS[command][0], rest, f"nrf {command}")()
+
+
+COMMANDS: dict[str, tuple[Callable[..., int], str]] = {
+    "sample": (sample, "draw samples, generated or revised"),
+    "revise": (revise, "pull given rows towards typical ones"),
+    "score": (score, "score rows: high = normal"),
+    "interpolate": (interpolate, "walk in the latent space"),
+    "reproduce": (reproduce, "run an experiment of the paper"),
+    "demo": (demo, "train on embedded data and write a report page"),
+    "data": (data, "list, fetch or verify datasets"),
+}
+
+
+def _overview() -> str:
+    lines = [f"nrf {__version__}: inclusive neural random fields", "", "usage: nrf COMMAND … [--debug]", ""]
+    lines.append("  train        train a preset; `nrf train` lists them")
+    lines += [f"  {name:12} {summary}" for name, (_, summary) in COMMANDS.items()]
+    return "\n".join([*lines, "", "`nrf COMMAND --help` says more."])
+
+
+def _fail(message: str, code: int, *, debug: bool) -> int:
+    if debug:
+        import traceback
+
+        traceback.print_exc()
+    print(f"nrf: {' '.join(message.split())}", file=sys.stderr)
+    return code

@@ -1,0 +1,64 @@
+"""Reading arguments: from typed functions by tyro, with every mistake in one line."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import tyro
+
+from nrf.errors import InputError
+
+T = TypeVar("T")
+
+Folder = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="DIR")]
+Input = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="INPUT")]
+
+FRAME = " │─╭╮╰╯"
+"""What boxes are drawn with."""
+
+STOPPED = 130
+"""Exit code of a run that was asked to stop, as shells have it."""
+
+
+def parse(function: Callable[..., int], arguments: list[str], prog: str) -> Callable[[], int]:
+    """Read the arguments now, call later: what is wrong with them is not mixed with what the command does."""
+    deferred = tyro.conf.configure(tyro.conf.FlagCreatePairsOff)(_deferred(function))
+    return in_one_line(lambda: tyro.cli(deferred, args=arguments, prog=prog), prog)
+
+
+def in_one_line(parse: Callable[[], T], prog: str) -> T:
+    """tyro explains a wrong argument in a box of several lines; keep what it says, in one."""
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            return parse()
+    except SystemExit as stop:
+        if not stop.code:
+            raise
+        lines = [" ".join(line.strip(FRAME).split()) for line in said.getvalue().splitlines()]
+        facts = [line for line in lines[1:] if line and "full helptext" not in line and not line.endswith("--help")]
+        raise InputError(f"{' '.join(facts)} (`{prog} --help` says more)") from stop
+
+
+def _deferred(function: Callable[..., int]) -> Callable[..., Callable[[], int]]:
+    @functools.wraps(function)
+    def collect(*args: Any, **kwargs: Any) -> Callable[[], int]:
+        return lambda: function(*args, **kwargs)
+
+    collect.__annotations__ = {**function.__annotations__, "return": Callable[[], int]}
+    return collect
+
+
+def early(arguments: list[str], option: str) -> str | None:
+    """The value of an option before the real parse, which needs to know the defaults first."""
+    for this, following in zip(arguments, [*arguments[1:], None], strict=True):
+        if this == option:
+            return following
+        if this.startswith(option + "="):
+            return this.removeprefix(option + "=")
+    return None

@@ -1,0 +1,54 @@
+"""`nrf train`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import tyro
+
+from nrf.cli.parsing import STOPPED, early, in_one_line
+from nrf.errors import InputError
+
+
+def train(arguments: list[str]) -> int:
+    from nrf.experiments.presets import PRESETS, find_preset
+    from nrf.experiments.run import TrainRequest, stored_preset
+    from nrf.experiments.run import train as run_training
+    from nrf.training import RunFolder
+
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(
+            "usage: nrf train PRESET --out DIR [--resume] [overrides]; `nrf train PRESET --help` lists the overrides\n"
+        )
+        print("\n".join(f"  {name}" for name in PRESETS))
+        return 0 if arguments else 2
+    name, rest = arguments[0], arguments[1:]
+    preset = find_preset(name)
+
+    out = early(rest, "--out")
+    if "--resume" in rest and out is not None and RunFolder(Path(out)).exists():
+        stored_name, stored = stored_preset(Path(out))
+        if stored_name != name:
+            raise InputError(f"{out} holds a run of preset {stored_name!r}, not {name!r}")
+        preset = stored
+    prog = f"nrf train {name}"
+    request = in_one_line(
+        lambda: tyro.cli(
+            TrainRequest,
+            args=rest,
+            default=TrainRequest(out=tyro.MISSING, preset=preset),
+            prog=prog,
+            description=f"Train the preset {name!r}. `sampler:sghmc` and the like exchange the sampler.",
+            config=(tyro.conf.CascadeSubcommandArgs,),
+        ),
+        prog,
+    )
+    trainer = run_training(
+        name, request.preset, request.out, resume=request.resume, device=request.device, quiet=request.quiet
+    )
+    if trainer.step < trainer.total:
+        again = f"nrf train {name} --out {request.out} --resume"
+        print(f"stopped at step {trainer.step} of {trainer.total}, saved; go on with: {again}")
+        return STOPPED
+    print(f"trained {trainer.step} steps; {trainer.folder.latest()}")
+    return 0

@@ -1,0 +1,173 @@
+"""`nrf sample`, `revise`, `score` and `interpolate`: what is done with a trained model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from nrf.cli.parsing import Folder, Input
+from nrf.errors import InputError
+
+
+def sample(
+    folder: Folder,
+    /,
+    *,
+    out: Path,
+    n: int = 1000,
+    revise: bool = False,
+    steps: int | None = None,
+    temperature: float | None = None,
+    step_size: float | None = None,
+    averaged: bool = False,
+    seed: int = 0,
+) -> int:
+    """Draw samples from a trained model.
+
+    Args:
+        folder: Folder of the run.
+        out: Where to write: .npz (arrays x and h) or .png.
+        n: Number of samples.
+        revise: Revise them with the sampler of the training.
+        steps: Revision steps, instead of those of the training.
+        temperature: Temperature of the revision, instead of that of the training.
+        step_size: Step size of the revision, instead of that of the training.
+        averaged: Use the averaged weights.
+        seed: Seed of the draw.
+    """
+    from nrf.experiments.trained import Trained
+
+    suffix = _suffix(out, ".npz", ".png")
+    changes = {"n_steps": steps, "temperature": temperature, "step_size": step_size}
+    if not revise and any(v is not None for v in changes.values()):
+        raise InputError("--steps, --temperature and --step-size are about the revision; add --revise")
+    trained = Trained.load(folder, averaged=averaged)
+    x, h = trained.sample(n, seed=seed, revise=revise, **changes)
+    if suffix == ".npz":
+        _write_npz(out, x=x, h=h)
+    else:
+        _draw(trained.preset.data.name, x, out)
+    print(f"{n} {'revised' if revise else 'generated'} samples: {out}")
+    return 0
+
+
+def revise(
+    folder: Folder,
+    input: Input,
+    /,
+    *,
+    out: Path,
+    steps: int | None = None,
+    temperature: float | None = None,
+    step_size: float | None = None,
+    averaged: bool = False,
+    seed: int = 0,
+) -> int:
+    """Pull given rows towards what the model finds typical.
+
+    Args:
+        folder: Folder of the run.
+        input: Rows to revise: .npz, .npy, .csv or .txt, in the units the model was trained in.
+        out: Where to write: .npz (arrays x, before, u and u_before) or .png.
+        steps: Revision steps, instead of those of the training.
+        temperature: Temperature, instead of that of the training.
+        step_size: Step size, instead of that of the training.
+        averaged: Use the averaged weights.
+        seed: Seed of the noise.
+    """
+    from nrf.data import read_array
+    from nrf.experiments.trained import Trained
+
+    suffix = _suffix(out, ".npz", ".png")
+    trained = Trained.load(folder, averaged=averaged)
+    before = read_array(input, trained.event_shape)
+    x = trained.revise(before, seed=seed, n_steps=steps, temperature=temperature, step_size=step_size)
+    u_before, u = trained.score(before), trained.score(x)
+    if suffix == ".npz":
+        _write_npz(out, x=x, before=before, u_before=u_before, u=u)
+    else:
+        _draw(trained.preset.data.name, x, out)
+    print(f"{len(x)} rows revised, mean potential {u_before.mean():.4g} → {u.mean():.4g}: {out}")
+    return 0
+
+
+def score(folder: Folder, input: Input, /, *, out: Path, averaged: bool = False) -> int:
+    """Score rows by their potential: high = normal, low = anomalous.
+
+    Args:
+        folder: Folder of the run.
+        input: Rows to score: .npz, .npy, .csv or .txt, in the units the model was trained in.
+        out: Where to write: .csv (row, potential), .npy or .npz.
+        averaged: Use the averaged weights.
+    """
+    import numpy as np
+
+    from nrf.data import read_array
+    from nrf.experiments.trained import Trained
+
+    suffix = _suffix(out, ".csv", ".npy", ".npz")
+    trained = Trained.load(folder, averaged=averaged)
+    u = trained.score(read_array(input, trained.event_shape))
+    out.parent.mkdir(parents=True, exist_ok=True)
+    if suffix == ".csv":
+        lines = ["row,potential", *(f"{i},{float(v):.9g}" for i, v in enumerate(u, start=1))]
+        out.write_text("\n".join(lines) + "\n")
+    elif suffix == ".npy":
+        np.save(out, u)
+    else:
+        _write_npz(out, u=u)
+    print(f"{len(u)} rows scored, potential {u.min():.4g} … {u.max():.4g}: {out}")
+    return 0
+
+
+def interpolate(
+    folder: Folder, /, *, out: Path, pairs: int = 8, steps: int = 10, averaged: bool = False, seed: int = 0
+) -> int:
+    """Draw what the generator makes of codes on straight lines between pairs of random codes.
+
+    Args:
+        folder: Folder of the run.
+        out: Where to write the .png: a row for each pair, or paths for two-dimensional data.
+        pairs: Number of pairs.
+        steps: Codes on each line, ends included.
+        averaged: Use the averaged weights.
+        seed: Seed of the codes.
+    """
+    from nrf.experiments import figures
+    from nrf.experiments.trained import Trained
+
+    _suffix(out, ".png")
+    trained = Trained.load(folder, averaged=averaged)
+    events = trained.interpolate(pairs, steps, seed=seed)
+    if trained.event_shape == (2,):
+        figure = figures.paths(events, trained.sample(2000, seed=seed)[0])
+    else:
+        figure = figures.image_grid(figures.as_images(trained.preset.data.name, events))
+    figures.save(figure, out)
+    print(f"{pairs} interpolations of {steps} steps: {out}")
+    return 0
+
+
+def _suffix(path: Path, *allowed: str) -> str:
+    if path.suffix not in allowed:
+        raise InputError(f"{path}: the name must end in {' or '.join(allowed)}")
+    return path.suffix
+
+
+def _write_npz(path: Path, **arrays: Any) -> None:
+    import numpy as np
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    np.savez_compressed(path, **arrays)
+
+
+def _draw(dataset: str, x: Any, out: Path) -> None:
+    """Points if they have two dimensions, else a square of images."""
+    from nrf.experiments import figures
+
+    if x.shape[1:] == (2,):
+        figures.save(figures.points({"samples": x}), out)
+        return
+    side = min(int(len(x) ** 0.5), 16)
+    images = figures.as_images(dataset, x[: side * side])
+    figures.save(figures.image_grid(images.reshape(side, side, *images.shape[1:])), out)
