@@ -140,6 +140,17 @@ def test_the_sampler_can_be_exchanged(tmp_path):
     assert '"friction": 0.7' in text
 
 
+def test_the_learner_can_be_exchanged(tmp_path):
+    out = str(tmp_path / "run")
+    arguments = ["learner:wgan-gp", "--learner.n-critic", "2", "sampler:sgld", "--sampler.step-size", "0.1"]
+    assert main(["train", "gmm-short", "--out", out, *SHORT, *arguments]) == 0
+    text = (tmp_path / "run" / "config.json").read_text()
+    assert '"type": "WGANGPConfig"' in text
+    assert '"n_critic": 2' in text
+    assert '"type": "SGLD"' in text
+    assert main(["sample", out, "--n", "5", "--out", str(tmp_path / "s.npz")]) == 0
+
+
 def test_demo_quick(tmp_path, capsys):
     assert main(["demo", "--quick", "--quiet", "--out", str(tmp_path)]) == 0
     printed = capsys.readouterr().out

@@ -17,7 +17,7 @@ import torch
 from nrf.errors import CheckpointError, InputError, NonFiniteError
 from nrf.experiments.presets import PRESETS
 from nrf.experiments.run import train
-from nrf.learners import InclusiveConfig, Revision
+from nrf.learners import ExclusiveConfig, GANConfig, InclusiveConfig, PCDConfig, ReplayConfig, Revision
 from nrf.networks import MLPGenerator, MLPPotential
 from nrf.samplers import SGHMC
 from nrf.training import RunFolder, TrainConfig
@@ -41,6 +41,10 @@ VARIANTS = {
         learner=InclusiveConfig(optimizer="rmsprop", betas=(0.5, 0.9)),
     ),
     "by the potential": replace(BASE, learner=InclusiveConfig(generator_loss="potential")),
+    "chains in memory": replace(BASE, learner=PCDConfig(n_chains=300), train=replace(BASE.train, ema_decay=0.9)),
+    "replay": replace(BASE, learner=ReplayConfig(buffer_size=300, noise_range=(-6.0, 6.0))),
+    "a third network": replace(BASE, learner=ExclusiveConfig(entropy="variational")),
+    "gan": replace(BASE, learner=GANConfig()),
 }
 
 

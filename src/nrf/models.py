@@ -108,14 +108,18 @@ class LatentGenerator(nn.Module):
         if self.prior != "normal":
             raise InputError("revising h needs the normal prior; set the generator's prior, or revise x only")
 
-    @torch.no_grad()
-    def propose(self, n: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Ancestral sampling: ``h`` from the prior, then ``x`` from ``q(x | h)``."""
+    def draw(self, n: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Ancestral sampling with its graph: ``h`` from the prior, then ``x`` from ``q(x | h)``."""
         h = self.sample_latent(n, rng)
         x = self(h)
         if self.sigma > 0:
             x = x + self.sigma * torch.randn(x.shape, generator=rng, device=x.device)
         return x, h
+
+    @torch.no_grad()
+    def propose(self, n: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+        """The same without a graph: where chains begin."""
+        return self.draw(n, rng)
 
 
 @contextmanager

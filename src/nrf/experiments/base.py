@@ -11,7 +11,7 @@ import tyro
 from torch import Tensor, nn
 
 from nrf.data import Splits, one_class, resolve
-from nrf.learners import Inclusive, InclusiveConfig, Revision
+from nrf.learners import LEARNERS, InclusiveConfig, Learner, LearnerConfig, Revision
 from nrf.models import LatentGenerator
 from nrf.networks import GENERATORS, POTENTIALS, Latent, PotentialConfig, Shape, data_dependent_init
 from nrf.samplers import SAMPLERS, Sampler
@@ -19,17 +19,19 @@ from nrf.seeds import derive, stream
 from nrf.training import TrainConfig
 
 # What may stand in a preset's field: all that is registered. On the command line the kind of network is fixed and
-# its fields can be overridden; the sampler can be exchanged as a whole: `sampler:sghmc`.
+# its fields can be overridden; sampler and learner can be exchanged as a whole: `sampler:sghmc`, `learner:gan`.
 if TYPE_CHECKING:
     PotentialChoice = PotentialConfig
     GeneratorChoice = Latent
     SamplerChoice = Sampler
+    LearnerChoice = LearnerConfig
 else:
     PotentialChoice = Annotated[Union[tuple(POTENTIALS.values())], tyro.conf.AvoidSubcommands]  # noqa: UP007
     GeneratorChoice = Annotated[Union[tuple(GENERATORS.values())], tyro.conf.AvoidSubcommands]  # noqa: UP007
-    SamplerChoice = Union[  # noqa: UP007
-        tuple(Annotated[kind, tyro.conf.subcommand(name)] for name, kind in SAMPLERS.items())
-    ]
+    SamplerChoice, LearnerChoice = (
+        Union[tuple(Annotated[kind, tyro.conf.subcommand(name)] for name, kind in registry.items())]  # noqa: UP007
+        for registry in (SAMPLERS, LEARNERS)
+    )
 
 DATA_INIT_ROWS = 2000
 
@@ -56,7 +58,7 @@ class Preset:
     sampler: SamplerChoice
     train: TrainConfig
     revision: Revision = field(default_factory=Revision)
-    learner: InclusiveConfig = field(default_factory=InclusiveConfig)
+    learner: LearnerChoice = field(default_factory=InclusiveConfig)
     seed: int = 0
     """Seed of everything: initial weights, order of the data, samplers."""
 
@@ -76,7 +78,7 @@ def build_models(preset: Preset, event_shape: Shape) -> tuple[nn.Module, LatentG
     return potential, generator
 
 
-def build_learner(preset: Preset, data: Tensor) -> Inclusive:
+def build_learner(preset: Preset, data: Tensor) -> Learner:
     """The preset's learner, initialised on the data where the potential asks for that, on the data's device."""
     potential, generator = build_models(preset, tuple(data.shape[1:]))
     potential, generator = potential.to(data.device), generator.to(data.device)
@@ -84,4 +86,6 @@ def build_learner(preset: Preset, data: Tensor) -> Inclusive:
         rng = stream(preset.seed, "data-init")
         rows = torch.randperm(len(data), generator=rng)[:DATA_INIT_ROWS]
         data_dependent_init(potential, data[rows.to(data.device)], preset.potential.bias_spread, rng)
-    return Inclusive(potential, generator, preset.sampler, preset.revision, preset.learner)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive(preset.seed, "learner weights"))
+        return preset.learner.build(potential, generator, preset.sampler, preset.revision)

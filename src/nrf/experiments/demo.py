@@ -208,7 +208,7 @@ def _history(run: Path, splits: Splits) -> dict[int, float]:
 def _untrained(preset: Preset, splits: Splits) -> float:
     learner = build_learner(preset, torch.from_numpy(splits.train))
     with torch.no_grad():
-        return _auroc(learner.potential(torch.from_numpy(_test(splits))).numpy(), splits)
+        return _auroc(learner.modules["potential"](torch.from_numpy(_test(splits))).numpy(), splits)
 
 
 def _pictures(trained: Trained, splits: Splits, digit: int) -> dict[str, Array]:

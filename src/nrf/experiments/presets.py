@@ -201,13 +201,14 @@ def _cifar10_one_class() -> dict[str, Preset]:
 
 
 def _cifar10() -> dict[str, Preset]:
+    learner = InclusiveConfig(betas=(0.0, 0.9), potential_lr=3e-4, generator_lr=1e-4, control_weight=0.1)
     resnet = Preset(
         data=DataConfig("cifar10"),
         potential=ResNetPotential(),
         generator=ResNetGenerator(sigma=0.1),
         sampler=SGLD(step_size=3e-4, latent_step_size=1e-5),
         revision=Revision(n_steps=1, target="joint"),
-        learner=InclusiveConfig(betas=(0.0, 0.9), potential_lr=3e-4, generator_lr=1e-4, control_weight=0.1),
+        learner=learner,
         train=TrainConfig(batch_size=64, iterations=500_000, log_every=20, checkpoint_every=200, ema_decay=0.9999),
     )
     # Not in the text: the released script takes the gradient of the batch's mean, so its step is 64 times shorter.
@@ -216,7 +217,7 @@ def _cifar10() -> dict[str, Preset]:
         generator=ResNetGenerator(),
         sampler=SGLD(step_size=3e-4 / 64, temperature=0.0, box=(-1.0, 1.0)),
         revision=Revision(n_steps=1, target="x"),
-        learner=replace(resnet.learner, generator_loss="potential"),
+        learner=replace(learner, generator_loss="potential"),
     )
     cnn = replace(resnet, potential=StandardCNNPotential(), generator=StandardCNNGenerator(sigma=0.1))
     presets = {"cifar10-resnet": resnet, "cifar10-resnet-released": released, "cifar10-cnn": cnn}

@@ -2,10 +2,44 @@
 
 from __future__ import annotations
 
-from nrf.learners.base import Learner, Metrics
+from nrf.learners.base import Learner, LearnerConfig, Metrics
+from nrf.learners.cd import CDConfig
+from nrf.learners.coopnet import CoopNetConfig
+from nrf.learners.exclusive import ExclusiveConfig
+from nrf.learners.gan import GANConfig
 from nrf.learners.inclusive import Inclusive, InclusiveConfig
+from nrf.learners.pcd import PCDConfig
+from nrf.learners.replay import ReplayConfig
 from nrf.learners.revision import Revision
+from nrf.learners.sngan import SNGANConfig
+from nrf.learners.wgan_gp import WGANGPConfig
 
-LEARNERS: dict[str, type[Inclusive]] = {"inclusive": Inclusive}
+LEARNERS: dict[str, type[LearnerConfig]] = {
+    "inclusive": InclusiveConfig,
+    "exclusive": ExclusiveConfig,
+    "gan": GANConfig,
+    "wgan-gp": WGANGPConfig,
+    "sngan": SNGANConfig,
+    "cd": CDConfig,
+    "pcd": PCDConfig,
+    "replay": ReplayConfig,
+    "coopnet": CoopNetConfig,
+}
 
-__all__ = ["LEARNERS", "Inclusive", "InclusiveConfig", "Learner", "Metrics", "Revision"]
+__all__ = [
+    "LEARNERS",
+    "CDConfig",
+    "CoopNetConfig",
+    "ExclusiveConfig",
+    "GANConfig",
+    "Inclusive",
+    "InclusiveConfig",
+    "Learner",
+    "LearnerConfig",
+    "Metrics",
+    "PCDConfig",
+    "ReplayConfig",
+    "Revision",
+    "SNGANConfig",
+    "WGANGPConfig",
+]

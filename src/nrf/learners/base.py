@@ -1,15 +1,20 @@
-"""What a learner is, and the checks and optimisers learners share."""
+"""What a learner is: a configuration that builds it, a pair of networks it owns, one update at a time."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Literal, Protocol
+from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Adam, Optimizer, RMSprop
 
-from nrf.errors import NonFiniteError
+from nrf.errors import InputError, NonFiniteError
+from nrf.learners.revision import Revision
+from nrf.models import LatentGenerator
+from nrf.samplers import Sampler
 
 Metrics = dict[str, Tensor]
 """Named scalars of one iteration, detached."""
@@ -17,18 +22,82 @@ Metrics = dict[str, Tensor]
 OptimizerName = Literal["adam", "rmsprop"]
 
 
-class Learner(Protocol):
-    """Owns its modules and optimisers, for the order of updates *is* the algorithm."""
+class Learner(ABC):
+    """Owns its modules and optimisers, for the order of updates *is* the algorithm.
 
-    @property
-    def modules(self) -> Mapping[str, nn.Module]: ...
+    ``modules`` is everything a checkpoint must hold; a module without trained parameters needs no optimiser.
+    """
 
-    @property
-    def optimizers(self) -> Mapping[str, Optimizer]: ...
+    modules: Mapping[str, nn.Module]
+    optimizers: Mapping[str, Optimizer]
 
+    @abstractmethod
     def update(self, batch: Tensor, rng: torch.Generator) -> Metrics:
         """One iteration on one batch of data; all randomness comes from ``rng``."""
-        ...
+
+
+@dataclass(frozen=True)
+class LearnerConfig(ABC):
+    """What every learner's configuration has: the optimisers of both networks."""
+
+    optimizer: OptimizerName = "adam"
+    """Optimiser of both networks."""
+    betas: tuple[float, float] = (0.5, 0.9)
+    """Adam's (β1, β2); RMSprop takes them as momentum and smoothing."""
+    potential_lr: float = 1e-3
+    """Learning rate of the potential."""
+    generator_lr: float = 1e-3
+    """Learning rate of the generator."""
+
+    def __post_init__(self) -> None:
+        if self.potential_lr <= 0 or self.generator_lr <= 0:
+            raise InputError(
+                f"learning rates must be positive, got {self.potential_lr} for the potential and {self.generator_lr} "
+                "for the generator"
+            )
+
+    @abstractmethod
+    def build(self, potential: nn.Module, generator: LatentGenerator, sampler: Sampler, revision: Revision) -> Learner:
+        """The learner of these networks; one that does not sample leaves the last two alone."""
+
+
+class PairLearner(Learner):
+    """A learner of a potential and a generator.
+
+    Args:
+        potential: ``u``.
+        generator: ``q(x, h)``.
+        config: The optimisers' settings.
+        more: Further modules with the learning rate of each; 0 for one that is only kept.
+    """
+
+    def __init__(
+        self,
+        potential: nn.Module,
+        generator: LatentGenerator,
+        config: LearnerConfig,
+        more: Mapping[str, tuple[nn.Module, float]] | None = None,
+    ) -> None:
+        self.potential, self.generator = potential, generator
+        parts: dict[str, tuple[nn.Module, float]] = {
+            "potential": (potential, config.potential_lr),
+            "generator": (generator, config.generator_lr),
+            **(more or {}),
+        }
+        self.modules = {name: module for name, (module, _) in parts.items()}
+        self.optimizers = {
+            name: make_optimizer(module, config.optimizer, rate, config.betas)
+            for name, (module, rate) in parts.items()
+            if rate > 0
+        }
+
+    def descend(self, loss: Tensor, *names: str) -> None:
+        """Step the optimisers of these modules down the gradient of a loss."""
+        for name in names:
+            self.optimizers[name].zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        for name in names:
+            self.optimizers[name].step()
 
 
 def make_optimizer(module: nn.Module, name: OptimizerName, lr: float, betas: tuple[float, float]) -> Optimizer:
@@ -37,6 +106,14 @@ def make_optimizer(module: nn.Module, name: OptimizerName, lr: float, betas: tup
     if name == "adam":
         return Adam(parameters, lr=lr, betas=betas, fused=True)
     return RMSprop(parameters, lr=lr, alpha=betas[1], momentum=betas[0])
+
+
+def checked(metrics: Metrics, **tensors: Tensor) -> Metrics:
+    """The metrics, if they are finite; else an error that names the first of the tensors, then metrics, that is not."""
+    total = torch.stack([value.float() for value in metrics.values()]).sum()
+    if not torch.isfinite(total):
+        require_finite(**tensors, **metrics)
+    return metrics
 
 
 def require_finite(**tensors: Tensor) -> None:

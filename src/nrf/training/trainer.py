@@ -246,7 +246,9 @@ def _averages(modules: Mapping[str, nn.Module], decay: float | None) -> dict[str
     if decay is None:
         return {}
     average = get_ema_multi_avg_fn(decay)  # type: ignore[no-untyped-call]
-    return {name: AveragedModel(module, multi_avg_fn=average) for name, module in modules.items()}
+    # A module without parameters is a learner's memory, not something to average.
+    learned = {name: module for name, module in modules.items() if any(True for _ in module.parameters())}
+    return {name: AveragedModel(module, multi_avg_fn=average) for name, module in learned.items()}
 
 
 @contextmanager

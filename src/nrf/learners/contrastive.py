@@ -1,0 +1,116 @@
+"""Learning a random field without a generator's help: contrastive divergence, with and without memory.
+
+All three step the potential up the likelihood; they differ in where the sampler's chains begin. The generator of the
+pair is kept as it is.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from nrf.errors import InputError
+from nrf.learners.base import LearnerConfig, Metrics, PairLearner, checked
+from nrf.learners.inclusive import likelihood_step
+from nrf.learners.revision import Revision
+from nrf.models import LatentGenerator, frozen
+from nrf.samplers import Sampler
+
+
+@dataclass(frozen=True)
+class ContrastiveConfig(LearnerConfig):
+    """What the three have in common."""
+
+    generator_lr: float = 0.0
+    """The generator is not trained."""
+    control_weight: float = 0.0
+    """Weight α_p of the potential control loss."""
+
+    def __post_init__(self) -> None:
+        if self.generator_lr != 0:
+            raise InputError("this learner does not train the generator; leave generator_lr at 0")
+        if self.potential_lr <= 0:
+            raise InputError(f"potential_lr must be positive, got {self.potential_lr}")
+
+
+class Contrastive(PairLearner):
+    """One iteration: begin chains, run the sampler on p(x), step the potential, keep what is to be kept.
+
+    Args:
+        potential: ``u``.
+        generator: Kept, not used.
+        sampler: Any sampler of x.
+        revision: Its target must be x.
+        config: Losses and optimisers.
+        memory: Where chains are kept between iterations.
+    """
+
+    def __init__(
+        self,
+        potential: nn.Module,
+        generator: LatentGenerator,
+        sampler: Sampler,
+        revision: Revision,
+        config: ContrastiveConfig,
+        memory: Memory | None = None,
+    ) -> None:
+        if revision.target != "x":
+            raise InputError("contrastive learning has no codes: set the revision's target to x")
+        super().__init__(potential, generator, config, {} if memory is None else {"memory": (memory, 0.0)})
+        self.sampler, self.revision, self.config, self.memory = sampler, revision, config, memory
+
+    def update(self, batch: Tensor, rng: torch.Generator) -> Metrics:
+        start, places = (batch, None) if self.memory is None else self.memory.begin(batch, rng)
+        with frozen(self.potential):
+            codes = batch.new_zeros(0)
+            samples, _ = self.revision(self.potential, self.generator, self.sampler, start, codes, rng)
+        metrics = likelihood_step(self, batch, samples, self.config.control_weight)
+        distance = (samples - start).flatten(1).norm(dim=1).mean()
+        checked(metrics | {"revision_distance": distance}, batch=batch, revised_samples=samples)
+        if self.memory is not None and places is not None:
+            self.memory.keep(places, samples)
+        return metrics | {"revision_distance": distance}
+
+
+class Memory(nn.Module):
+    """Chains that outlive an iteration, as a buffer: checkpoints hold them like weights.
+
+    The first batch tells the shape of an event, so the buffer is made then; loading a checkpoint makes it, too.
+
+    Args:
+        size: How many chains are kept.
+    """
+
+    chains: Tensor
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        if size < 1:
+            raise InputError(f"the memory must hold at least 1 chain, got {size}")
+        self.size = size
+        self.register_buffer("chains", torch.zeros(0))
+
+    @abstractmethod
+    def fresh(self, n: int, like: Tensor, rng: torch.Generator) -> Tensor:
+        """``n`` chains that have no past."""
+
+    def begin(self, batch: Tensor, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Starting points for as many chains as the batch has rows, and their places in memory."""
+        if len(self.chains) == 0:
+            self.chains = self.fresh(self.size, batch, rng)
+        places = torch.randint(self.size, (len(batch),), generator=rng, device=rng.device)
+        return self.chains[places], places
+
+    def keep(self, places: Tensor, samples: Tensor) -> None:
+        """Put the chains back."""
+        self.chains[places] = samples.detach()
+
+    def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *rest: Any) -> None:
+        stored = state.get(prefix + "chains")
+        if stored is not None:
+            self.chains = torch.empty_like(stored, device=self.chains.device)
+        super()._load_from_state_dict(state, prefix, *rest)

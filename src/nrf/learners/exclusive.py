@@ -1,0 +1,91 @@
+"""Exclusive-NRF learning: maximum likelihood for the potential, KL[q‖p] for the generator.
+
+Reference:
+    Kim & Bengio, "Deep directed generative models with energy-based probability estimation"; for the bound of the
+    entropy, Dai et al., "Calibrating energy-based generative adversarial networks".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from nrf.errors import InputError
+from nrf.learners.base import Learner, LearnerConfig, Metrics, PairLearner, checked
+from nrf.learners.inclusive import likelihood_step
+from nrf.learners.revision import Revision
+from nrf.losses import adversarial_loss
+from nrf.models import LatentGenerator, frozen
+from nrf.samplers import Sampler
+
+
+@dataclass(frozen=True)
+class ExclusiveConfig(LearnerConfig):
+    """The generator's samples stand for the model's; it descends −E[u] − H[q]."""
+
+    control_weight: float = 0.0
+    """Weight α_p of the potential control loss."""
+    entropy: Literal["batch-norm", "variational"] = "batch-norm"
+    """How H[q] is raised: by the sum of log γ² over the generator's batch norm gains, or by a bound with a network
+    that reads codes back from samples."""
+    entropy_weight: float = 0.01
+    """Weight of the entropy: 0.01 for the batch norm's in the released script; the bound itself has weight 1."""
+    inference_width: int = 128
+    """Units of the two hidden layers of that network."""
+
+    def build(self, potential: nn.Module, generator: LatentGenerator, sampler: Sampler, revision: Revision) -> Learner:
+        return Exclusive(potential, generator, self)
+
+
+class Exclusive(PairLearner):
+    """One iteration: draw from the generator, step the potential on it, step the generator against the new potential.
+
+    Args:
+        potential: ``u``.
+        generator: ``q(x, h)``; with batch norm, where the entropy is to come from its gains.
+        config: Losses and optimisers.
+    """
+
+    def __init__(self, potential: nn.Module, generator: LatentGenerator, config: ExclusiveConfig) -> None:
+        self.config = config
+        self.gains = [m.weight for m in generator.modules() if isinstance(m, nn.BatchNorm1d | nn.BatchNorm2d)]
+        more: dict[str, tuple[nn.Module, float]] = {}
+        if config.entropy == "variational":
+            more["inference"] = (_inference(generator, config.inference_width), config.generator_lr)
+        elif not self.gains:
+            raise InputError(
+                "the entropy of batch norm gains needs a generator with batch norm; set its norm, or entropy"
+            )
+        super().__init__(potential, generator, config, more)
+
+    def update(self, batch: Tensor, rng: torch.Generator) -> Metrics:
+        with torch.no_grad():
+            samples, _ = self.generator.draw(len(batch), rng)
+        metrics = likelihood_step(self, batch, samples, self.config.control_weight)
+        x, h = self.generator.draw(len(batch), rng)
+        entropy = self._entropy(x, h)
+        with frozen(self.potential):
+            loss = adversarial_loss(self.potential(x)) - self.config.entropy_weight * entropy
+            self.descend(loss, *(name for name in self.modules if name != "potential"))
+        metrics |= {"generator_loss": loss.detach(), "entropy": entropy.detach()}
+        return checked(metrics, batch=batch, generated_samples=samples)
+
+    def _entropy(self, x: Tensor, h: Tensor) -> Tensor:
+        """The entropy up to a constant, or what stands for it."""
+        if self.config.entropy == "batch-norm":
+            return torch.stack([gain.square().log().sum() for gain in self.gains]).sum()
+        # H[x] ≥ H[h] + H[x | h] + E log r(h | x); the first two are constant, r = N(m(x), I) learns to be tight.
+        error: Tensor = (h - self.modules["inference"](x)).square().sum(1).mean()
+        return -error / 2
+
+
+def _inference(generator: LatentGenerator, width: int) -> nn.Module:
+    """A network from events to codes, of the sizes the generator has, where the generator is."""
+    device = next(generator.parameters()).device
+    with torch.no_grad(), frozen(generator):
+        size = generator(torch.zeros(2, generator.latent_dim, device=device)).flatten(1).shape[1]
+    layers = [nn.Flatten(), nn.Linear(size, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear(width, generator.latent_dim)).to(device)
