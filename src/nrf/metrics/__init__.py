@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from nrf.metrics.density import PlaneGrid, kl_from, log_partition, mean_log_likelihood, mixture_log_density
 from nrf.metrics.detection import auroc, nearest_neighbour_score
 from nrf.metrics.gaussian import fitted_gaussian_kl, perfect_kl
 from nrf.metrics.modes import ModeCoverage, mode_coverage
 
 __all__ = [
     "ModeCoverage",
+    "PlaneGrid",
     "auroc",
     "fitted_gaussian_kl",
+    "kl_from",
+    "log_partition",
+    "mean_log_likelihood",
+    "mixture_log_density",
     "mode_coverage",
     "nearest_neighbour_score",
     "perfect_kl",
