@@ -34,6 +34,16 @@ class GeneratorConfig(Protocol):
 
 
 @dataclass(frozen=True)
+class DataInitialised:
+    """What every potential has besides its network: how it may start from data."""
+
+    data_init: bool = False
+    """Set gains and biases from a batch of data before training (weight norm only)."""
+    bias_spread: float = 0.0
+    """With data_init: standard deviation of the hidden units' initial biases; spreads their kinks over the data."""
+
+
+@dataclass(frozen=True)
 class Latent(ABC):
     """What every generator has besides its network."""
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 from torch import nn
 
-from nrf.networks.base import Latent, Shape, require_image
+from nrf.networks.base import DataInitialised, Latent, Shape, require_image
 from nrf.networks.layers import (
     PotentialNorm,
     Scalar,
@@ -19,7 +19,7 @@ from nrf.networks.layers import (
 
 
 @dataclass(frozen=True)
-class OneClassCNNPotential:
+class OneClassCNNPotential(DataInitialised):
     """Nine convolutions, global mean, one unit: the potential of the one-class CIFAR-10 table.
 
     The seventh convolution has no padding, as in the released network.
@@ -33,10 +33,6 @@ class OneClassCNNPotential:
     """Weight norm, spectral norm, batch norm after every convolution but the first, or none."""
     train_gain: TrainedGain = "all"
     """Which layers' weight-norm gains are trained; the released scripts train the last layer's only."""
-    data_init: bool = False
-    """Set gains and biases from a batch of data before training (weight norm only)."""
-    bias_spread: float = 0.0
-    """With data_init: standard deviation of the hidden units' initial biases; spreads their kinks over the data."""
 
     def build(self, event_shape: Shape) -> nn.Module:
         n_in, _ = require_image(self, event_shape, multiple=4)
@@ -87,7 +83,7 @@ class OneClassCNNGenerator(Latent):
 
 
 @dataclass(frozen=True)
-class StandardCNNPotential:
+class StandardCNNPotential(DataInitialised):
     """Seven convolutions and one unit: the SNGAN paper's standard discriminator."""
 
     width: int = 64
@@ -96,10 +92,6 @@ class StandardCNNPotential:
     """Slope of the leaky ReLU."""
     norm: PotentialNorm = "spectral"
     """Spectral norm, weight norm, batch norm after every convolution but the first, or none."""
-    data_init: bool = False
-    """Set gains and biases from a batch of data before training (weight norm only)."""
-    bias_spread: float = 0.0
-    """With data_init: standard deviation of the hidden units' initial biases; spreads their kinks over the data."""
 
     def build(self, event_shape: Shape) -> nn.Module:
         n_in, side = require_image(self, event_shape, multiple=8)

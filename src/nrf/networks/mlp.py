@@ -7,7 +7,7 @@ from typing import Literal
 
 from torch import nn
 
-from nrf.networks.base import Latent, Shape, size_of
+from nrf.networks.base import DataInitialised, Latent, Shape, size_of
 from nrf.networks.layers import (
     OUTPUTS,
     Activation,
@@ -22,7 +22,7 @@ from nrf.networks.layers import (
 
 
 @dataclass(frozen=True)
-class MLPPotential:
+class MLPPotential(DataInitialised):
     """A multilayer perceptron with one output.
 
     Example:
@@ -42,10 +42,6 @@ class MLPPotential:
     """Weight norm, spectral norm, batch norm of the hidden layers, or none."""
     train_gain: TrainedGain = "all"
     """Which layers' weight-norm gains are trained; the released scripts train the last layer's only."""
-    data_init: bool = False
-    """Set gains and biases from a batch of data before training (weight norm only)."""
-    bias_spread: float = 0.0
-    """With data_init: standard deviation of the hidden units' initial biases; spreads their kinks over the data."""
 
     def build(self, event_shape: Shape) -> nn.Module:
         layers: list[nn.Module] = [nn.Flatten()]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 from torch.nn import functional
 
-from nrf.networks.base import Latent, Shape, require_image
+from nrf.networks.base import DataInitialised, Latent, Shape, require_image
 from nrf.networks.layers import PotentialNorm, Scalar, batch_norm, normalised
 
 
@@ -68,17 +68,13 @@ class SumPool(nn.Module):
 
 
 @dataclass(frozen=True)
-class ResNetPotential:
+class ResNetPotential(DataInitialised):
     """Four residual blocks, sum over places, one unit."""
 
     width: int = 128
     """Channels of every block."""
     norm: PotentialNorm = "spectral"
     """Spectral norm, weight norm, batch norm, or none."""
-    data_init: bool = False
-    """Set gains and biases from a batch of data before training (weight norm only)."""
-    bias_spread: float = 0.0
-    """With data_init: standard deviation of the hidden units' initial biases; spreads their kinks over the data."""
 
     def build(self, event_shape: Shape) -> nn.Module:
         n_in, _ = require_image(self, event_shape, multiple=4)

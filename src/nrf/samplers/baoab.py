@@ -7,12 +7,11 @@ from dataclasses import dataclass
 
 import torch
 
-from nrf.errors import InputError
-from nrf.samplers.base import Chain, GradFn, Position, Sampler, noise
+from nrf.samplers.base import Chain, GradFn, WithMomentum, noise
 
 
 @dataclass(frozen=True)
-class BAOAB(Sampler):
+class BAOAB(WithMomentum):
     """``v ← v + √δ Δ;  z ← z + √δ v/2;  v ← (1−β)v + √(β(2−β)τ) η;  z ← z + √δ v/2``: kick, drift, friction, drift.
 
     The momentum is a velocity here, so the time step is √δ and a step of the same δ and β as
@@ -32,31 +31,15 @@ class BAOAB(Sampler):
         tensor([3.])
     """
 
-    friction: float = 0.1
-    """Friction β: the share of the momentum lost in a step."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.friction <= 1:
-            raise InputError(f"friction must lie in [0, 1], got {self.friction}")
-
-    def init(self, position: Position) -> Chain:
-        return Chain(position, tuple(torch.zeros_like(z) for z in position))
-
     def step(self, chain: Chain, grad_fn: GradFn, l: int, rng: torch.Generator) -> Chain:
-        if chain.momentum is None:
-            raise InputError("BAOAB needs a chain with momentum: start it with init()")
         times = [math.sqrt(size) for size in self.step_sizes(l, len(chain.position))]
         grads = grad_fn(chain.position, l)
         kick, variance = 0.5 if l == 0 else 1.0, self.friction * (2 - self.friction) * self.temperature
         positions, momenta = [], []
-        for z, v, delta, time in zip(chain.position, chain.momentum, grads, times, strict=True):
+        for z, v, delta, time in zip(chain.position, self.momentum_of(chain), grads, times, strict=True):
             v = v + kick * time * delta
             z = z + time / 2 * v
             v = (1 - self.friction) * v + noise(v, variance, rng)
             positions.append(z + time / 2 * v)
             momenta.append(v)
-        positions[0], turned = self.confine(positions[0])
-        if turned is not None:
-            momenta[0] = torch.where(turned, -momenta[0], momenta[0])
-        return Chain(tuple(positions), tuple(momenta))
+        return self.confined(positions, momenta)

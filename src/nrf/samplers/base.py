@@ -131,8 +131,8 @@ class FirstOrder(Sampler):
 
 
 @dataclass(frozen=True)
-class SecondOrder(Sampler):
-    """Second-order Langevin dynamics with friction: ``v ← (1−β)v + δΔ + √(2βδτ) η``, then ``z ← z + v``; ``v⁰ = 0``."""
+class WithMomentum(Sampler):
+    """What samplers with momentum and friction share."""
 
     friction: float = 0.1
     """Friction β: the share of the momentum lost in a step."""
@@ -145,20 +145,32 @@ class SecondOrder(Sampler):
     def init(self, position: Position) -> Chain:
         return Chain(position, tuple(torch.zeros_like(z) for z in position))
 
-    def step(self, chain: Chain, grad_fn: GradFn, l: int, rng: torch.Generator) -> Chain:
+    def momentum_of(self, chain: Chain) -> Position:
+        """The chain's momentum, which only ``init`` gives it."""
         if chain.momentum is None:
             raise InputError(f"{type(self).__name__} needs a chain with momentum: start it with init()")
+        return chain.momentum
+
+    def confined(self, positions: list[Tensor], momenta: list[Tensor]) -> Chain:
+        """The chain with x in the box, and its momentum turned round where a wall turned x."""
+        positions[0], turned = self.confine(positions[0])
+        if turned is not None:
+            momenta[0] = torch.where(turned, -momenta[0], momenta[0])
+        return Chain(tuple(positions), tuple(momenta))
+
+
+@dataclass(frozen=True)
+class SecondOrder(WithMomentum):
+    """Second-order Langevin dynamics with friction: ``v ← (1−β)v + δΔ + √(2βδτ) η``, then ``z ← z + v``; ``v⁰ = 0``."""
+
+    def step(self, chain: Chain, grad_fn: GradFn, l: int, rng: torch.Generator) -> Chain:
         sizes = self.step_sizes(l, len(chain.position))
         grads = grad_fn(chain.position, l)
-        momentum = [
+        momenta = [
             (1 - self.friction) * v + size * delta + noise(v, 2 * self.friction * size * self.temperature, rng)
-            for v, delta, size in zip(chain.momentum, grads, sizes, strict=True)
+            for v, delta, size in zip(self.momentum_of(chain), grads, sizes, strict=True)
         ]
-        x, *latents = (z + v for z, v in zip(chain.position, momentum, strict=True))
-        x, turned = self.confine(x)
-        if turned is not None:
-            momentum[0] = torch.where(turned, -momentum[0], momentum[0])
-        return Chain((x, *latents), tuple(momentum))
+        return self.confined([z + v for z, v in zip(chain.position, momenta, strict=True)], momenta)
 
 
 def run(
