@@ -245,11 +245,60 @@ def test_settings_that_make_no_sense(fails, tmp_path):
     assert "device 'nonsense' cannot be used" in fails("train", "gmm-short", "--out", tmp_path / "y", *where)
 
 
-def test_a_refused_setting_leaves_no_run_behind(fails, tmp_path):
-    arguments = ["train", "gmm-short", "--out", tmp_path / "x", "--revision.target", "joint", "--generator.sigma", "0"]
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("gmm-short --revision.target joint --generator.sigma 0", "sigma > 0"),
+        ("gmm-short sampler:coopnet", "set --revision.target conditional"),
+        ("gmm-paper sampler:hmc", "use sampler:sgld or sampler:sghmc"),
+        ("gmm-short --revision.n-inner 0", "n_inner must be at least 1"),
+        ("gmm-short --train.batch-size 1", "batch norm needs batches of at least 2 rows"),
+        ("gmm-short --learner.betas 1.5 0.9", "betas must lie in"),
+        ("gmm-short --generator.latent-dim 0", "latent_dim must be at least 1"),
+        ("gmm-short --sampler.temperature nan", "temperature must be finite"),
+        ("gmm-short --generator.sigma inf", "sigma must be finite"),
+        ("gmm-short --device meta", "device 'meta' cannot be used"),
+        ("gmm-short --train.epochs 3", "None for the other"),
+        ("gmm-short learner:pcd --learner.n-chains 7", "fewer than a batch has rows"),
+    ],
+)
+def test_a_refused_setting_leaves_no_run_behind(fails, tmp_path, arguments, message):
+    preset, *rest = arguments.split()
     for _ in range(2):
-        assert "sigma > 0" in fails(*arguments)
-    assert not (tmp_path / "x").exists()
+        assert message in fails("train", preset, "--out", tmp_path / "x", *rest)
+    assert not (tmp_path / "x" / "config.json").exists()
+
+
+def test_a_bare_preset_says_what_is_missing(fails):
+    assert "--out" in fails("train", "gmm-short")
+
+
+def test_a_run_without_a_generator_cannot_be_sampled(fails, tmp_path):
+    assert main(["train", "gmm-short", "--out", str(tmp_path / "cd"), *SHORT, "learner:cd"]) == 0
+    for command in (["sample", "--out", "s.npz"], ["interpolate", "--out", "i.png"]):
+        assert "CD trained no generator" in fails(command[0], tmp_path / "cd", *command[1:])
+
+
+def test_samples_that_are_not_finite_are_not_written(gmm, tmp_path, capsys):
+    out = tmp_path / "s.npz"
+    assert main(["sample", str(gmm), "--revise", "--step-size", "1e38", "--steps", "50", "--out", str(out)]) == 1
+    assert "non-finite" in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_interpolation_does_not_hang_on_its_neighbours(tmp_path):
+    from nrf.experiments.trained import Trained
+
+    assert main(["train", "gmm-released", "--out", str(tmp_path / "run"), *SHORT]) == 0
+    trained = Trained.load(tmp_path / "run")
+    few, many = (trained.interpolate(3, steps) for steps in (2, 5))
+    np.testing.assert_allclose(few[:, -1], many[:, -1], rtol=1e-4, atol=1e-5)
+
+
+def test_data_list_survives_a_broken_folder(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("NRF_DATA", str(tmp_path / "nowhere"))
+    assert main(["data", "list"]) == 0
+    assert "NRF_DATA" in capsys.readouterr().out
 
 
 def test_wrong_arguments(fails, gmm, tmp_path):

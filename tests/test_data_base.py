@@ -120,7 +120,7 @@ def test_a_wrong_file_is_named_and_never_passed_over(toy: Dataset, tmp_path: Pat
         f"found {len(wrong)} bytes",
         hashlib.sha256(wrong).hexdigest(),
         f"expected {expected.size} bytes, sha256 {expected.sha256}",
-        "nrf data fetch toy",
+        "nrf data fetch toy" if where == "cache/toy" else "replace it, or remove the whole copy",
     ):
         assert part in str(caught.value)
 

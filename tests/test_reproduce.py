@@ -91,6 +91,19 @@ def test_a_stopped_experiment_goes_on(toy):
     assert toy.log() == ["0", "1", "2", "2", "3"]
 
 
+def test_the_record_names_the_commit_of_the_cells(toy):
+    toy()
+    for i, cell in enumerate(sorted((toy.folder / "runs").glob("toy-*/cells/*.json"))):
+        content = json.loads(cell.read_text())
+        cell.write_text(json.dumps({**content, "commit": "older" if i else "oldest"}))
+    assert toy()[0].commit == "older, oldest"
+
+
+def test_jobs_must_be_positive():
+    with pytest.raises(InputError, match="jobs"):
+        Options(jobs=0)
+
+
 def test_a_damaged_cell_is_named(toy):
     toy()
     (cell,) = (toy.folder / "runs").glob("toy-*/cells/c2.json")

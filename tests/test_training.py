@@ -111,20 +111,24 @@ def test_same_seed_same_bytes_other_seed_other_bytes(tmp_path):
 
 def test_sigkill_at_any_moment(tmp_path):
     """A real process, killed at random moments and resumed until it is done, ends with the same bits."""
-    arguments = ["--train.iterations", "150", "--train.checkpoint-every", "10", "--train.log-every", "7"]
+    arguments = ["--train.iterations", "300", "--train.checkpoint-every", "10", "--train.log-every", "7"]
     command = [sys.executable, "-m", "nrf", "train", "gmm-short", "--quiet", *arguments, "--out"]
     subprocess.run([*command, str(tmp_path / "whole")], check=True, capture_output=True)
-    kills, delays = 0, iter([2.6, 3.0, 3.3, 3.7])
-    while True:
+    metrics = tmp_path / "killed" / "metrics.jsonl"
+    for delay in (0.0, 0.013, 0.11):
+        seen = metrics.stat().st_mtime_ns if metrics.exists() else 0
         process = subprocess.Popen([*command, str(tmp_path / "killed"), "--resume"], stdout=subprocess.DEVNULL)
-        try:
-            assert process.wait(next(delays, None)) == 0
-            break
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGKILL)
-            process.wait()
-            kills += 1
-    assert kills > 0
+        # Resuming rewrites the file once; the next change is a line of this process: it trains, and is killed.
+        changes = 0
+        while changes < (2 if seen else 1) and process.poll() is None:
+            now = metrics.stat().st_mtime_ns if metrics.exists() else 0
+            changes, seen = changes + (now != seen), now
+            time.sleep(0.001)
+        time.sleep(delay)
+        assert process.poll() is None, "the run ended before it could be killed; make it longer"
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    subprocess.run([*command, str(tmp_path / "killed"), "--resume"], check=True, capture_output=True)
     _equal(_tensors(tmp_path / "whole")[0], _tensors(tmp_path / "killed")[0])
     assert not list((tmp_path / "killed" / "checkpoints").glob(".partial-*"))
 
@@ -181,6 +185,15 @@ def test_flipped_bit_is_noticed(run_folder):
     content[-100] ^= 1
     path.write_bytes(content)
     with pytest.raises(CheckpointError, match=rf"{path.name}: damaged, the content does not match its checksum"):
+        _resume(run_folder)
+
+
+def test_a_changed_header_is_noticed(run_folder):
+    path = run_folder.latest()
+    content = path.read_bytes()
+    assert content.count(b'\\"step\\": 14') == 1
+    path.write_bytes(content.replace(b'\\"step\\": 14', b'\\"step\\": 13'))
+    with pytest.raises(CheckpointError, match="damaged"):
         _resume(run_folder)
 
 
@@ -294,7 +307,7 @@ def test_a_state_that_is_not_finite_is_never_saved(tmp_path):
             trainer.learner.potential.body[1].bias[0] = float("inf")
 
     preset = replace(BASE, train=replace(BASE.train, log_every=5))
-    with pytest.raises(NonFiniteError, match=r"step 6: parameter body.1.bias of the potential.*none was written yet"):
+    with pytest.raises(NonFiniteError, match=r"step 5: parameter body.1.bias of the potential.*none was written yet"):
         train("t", preset, tmp_path / "run", quiet=True, on_log=spoil)
     assert RunFolder(tmp_path / "run").latest() is None
 

@@ -6,6 +6,7 @@ model ``q(x, h) = q(h) N(x; g(h), σ² I)``.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Literal, Protocol
@@ -59,8 +60,10 @@ class LatentGenerator(nn.Module):
 
     def __init__(self, network: nn.Module, latent_dim: int, sigma: float, prior: Prior = "normal") -> None:
         super().__init__()
-        if sigma < 0:
-            raise InputError(f"sigma must not be negative, got {sigma}")
+        if not 0 <= sigma < math.inf:
+            raise InputError(f"sigma must be finite and not negative, got {sigma}")
+        if latent_dim < 1:
+            raise InputError(f"latent_dim must be at least 1, got {latent_dim}")
         self.network = network
         self.latent_dim = latent_dim
         self.sigma = sigma

@@ -7,7 +7,7 @@ from typing import Literal
 
 import tyro
 
-from nrf.errors import InputError
+from nrf.errors import DataError, InputError
 
 
 def data(
@@ -37,8 +37,11 @@ def _list_data() -> int:
     from nrf.data import DATASETS, locate
 
     for name, dataset in DATASETS.items():
-        place = locate(name) if dataset.files else "built in"
-        print(f"{name:10}  {dataset.description}  [{place or 'not here; nrf data fetch ' + name}]")
+        try:
+            place = str(locate(name) or f"not here; nrf data fetch {name}") if dataset.files else "built in"
+        except DataError as error:
+            place = str(error)
+        print(f"{name:10}  {dataset.description}  [{place}]")
     return 0
 
 

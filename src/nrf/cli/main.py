@@ -22,7 +22,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _dispatch(arguments)
     except KeyboardInterrupt:
-        return _fail("stopped; what was trained is kept, run it again to go on", STOPPED, debug=debug)
+        return _fail(
+            "stopped; finished work is kept: repeat the command, train with --resume",
+            STOPPED,
+            debug=debug,
+        )
     except NonFiniteError as error:
         return _fail(str(error), 1, debug=debug)
     except (NRFError, OSError) as error:

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import io
 from collections.abc import Callable
+from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -56,7 +57,7 @@ def _deferred(function: Callable[..., int]) -> Callable[..., Callable[[], int]]:
 
 def early(arguments: list[str], option: str) -> str | None:
     """The value of an option before the real parse, which needs to know the defaults first."""
-    for this, following in zip(arguments, [*arguments[1:], None], strict=True):
+    for this, following in zip_longest(arguments, arguments[1:]):
         if this == option:
             return following
         if this.startswith(option + "="):

@@ -168,6 +168,8 @@ def _draw(dataset: str, x: Any, out: Path) -> None:
     if x.shape[1:] == (2,):
         figures.save(figures.points({"samples": x}), out)
         return
-    side = min(int(len(x) ** 0.5), 16)
+    side = min(int(len(x) ** 0.5), 16)  # a picture of more than 256 is no picture
+    if side * side < len(x):
+        print(f"the first {side * side} are drawn; .npz holds all")
     images = figures.as_images(dataset, x[: side * side])
     figures.save(figures.image_grid(images.reshape(side, side, *images.shape[1:])), out)

@@ -257,10 +257,11 @@ def require(dataset: Dataset, path: Path | None = None, *, fetch: bool = True) -
     for file in dataset.files:
         report = file.check(folder)
         if not report.ok:
-            raise DataError(
-                f"{dataset.name}: {report}; the file is damaged or not the right one: replace or delete it, "
-                f"then run `nrf data fetch {dataset.name}`"
+            ours = folder.is_relative_to(cache_dir())
+            remedy = (
+                f"delete it and run `nrf data fetch {dataset.name}`" if ours else "replace it, or remove the whole copy"
             )
+            raise DataError(f"{dataset.name}: {report}; the file is damaged or not the right one: {remedy}")
     return folder
 
 

@@ -11,6 +11,7 @@ import tyro
 from torch import Tensor, nn
 
 from nrf.data import Splits, one_class, resolve
+from nrf.errors import InputError
 from nrf.learners import LEARNERS, InclusiveConfig, Learner, LearnerConfig, Revision
 from nrf.models import LatentGenerator
 from nrf.networks import GENERATORS, POTENTIALS, Latent, PotentialConfig, Shape, data_dependent_init
@@ -82,10 +83,16 @@ def build_learner(preset: Preset, data: Tensor) -> Learner:
     """The preset's learner, initialised on the data where the potential asks for that, on the data's device."""
     potential, generator = build_models(preset, tuple(data.shape[1:]))
     potential, generator = potential.to(data.device), generator.to(data.device)
+    normalised = [
+        m for n in (potential, generator) for m in n.modules() if isinstance(m, nn.BatchNorm1d | nn.BatchNorm2d)
+    ]
+    if normalised and min(preset.train.batch_size, len(data)) < 2:
+        raise InputError("batch norm needs batches of at least 2 rows; raise --train.batch-size, or set norm to none")
     if preset.potential.data_init:
         rng = stream(preset.seed, "data-init")
         rows = torch.randperm(len(data), generator=rng)[:DATA_INIT_ROWS]
         data_dependent_init(potential, data[rows.to(data.device)], preset.potential.bias_spread, rng)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive(preset.seed, "learner weights"))
+        preset.learner.require_batch(min(preset.train.batch_size, len(data)))
         return preset.learner.build(potential, generator, preset.sampler, preset.revision)

@@ -142,7 +142,8 @@ def machine() -> dict[str, Any]:
 def commit() -> str | None:
     """The commit of the checkout this package is run from, with ``+`` if it was changed; None outside of one."""
     try:
-        changed = "+" if _git("status", "--porcelain", "-uno") else ""
+        _git("ls-files", "--error-unmatch", Path(__file__).name)
+        changed = "+" if _git("status", "--porcelain", str(Path(__file__).parent.parent)) else ""
         return _git("rev-parse", "--short=12", "HEAD") + changed
     except (OSError, subprocess.CalledProcessError):
         return None

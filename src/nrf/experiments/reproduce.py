@@ -1,7 +1,8 @@
 """`nrf reproduce NAME`: run an experiment cell by cell, then summarise it.
 
-A cell is the smallest piece of work that is kept: a function of its configuration that returns JSON. Cells run in
-parallel processes, one thread each; a stopped experiment goes on with the cells it lacks.
+A cell is the smallest piece of work that is kept: a function of its configuration that returns JSON, stored with the
+commit it was made by; the record names them all. Cells run in parallel processes, one thread each; a stopped experiment
+goes on with the cells it lacks.
 """
 
 from __future__ import annotations
@@ -81,6 +82,10 @@ class Options:
     quick: bool = False
     quiet: bool = False
 
+    def __post_init__(self) -> None:
+        if self.jobs < 1:
+            raise InputError(f"jobs must be at least 1, got {self.jobs}")
+
 
 def reproduce(experiment: Experiment, options: Options, say: Callable[[str], None]) -> Record:
     """Run what is missing, summarise, and write the record, the figures and the report.
@@ -95,10 +100,12 @@ def reproduce(experiment: Experiment, options: Options, say: Callable[[str], Non
     if len({cell.key for cell in cells}) != len(cells):
         raise InputError(f"{experiment.name} names two cells alike")
     wall = _run_missing(experiment.name, cells, folder, options)
-    outcome = experiment.summarise(config, {cell.key: _stored(folder, cell.key) for cell in cells})
+    stored = {cell.key: _stored(folder, cell.key) for cell in cells}
+    outcome = experiment.summarise(config, {key: cell["result"] for key, cell in stored.items()})
+    made_by = ", ".join(sorted({cell["commit"] for cell in stored.values() if cell["commit"]})) or None
     command = f"nrf reproduce {experiment.name}{' --quick' if options.quick else ''}"
     record = Record(
-        experiment.name, command, commit(), versions(), machine(), list(experiment.seeds(config)), wall, outcome.rows
+        experiment.name, command, made_by, versions(), machine(), list(experiment.seeds(config)), wall, outcome.rows
     )
     home = folder if options.quick else options.results
     record.write(home / f"{experiment.name}.json")
@@ -134,7 +141,7 @@ def _run_missing(name: str, cells: Sequence[Cell], folder: Path, options: Option
 def _compute(cell: Cell, folder: Path) -> None:
     torch.set_num_threads(1)
     result = cell.compute()
-    write_atomically(_path(folder, cell.key), json.dumps(result).encode())
+    write_atomically(_path(folder, cell.key), json.dumps({"commit": commit(), "result": result}).encode())
 
 
 def _path(folder: Path, key: str) -> Path:

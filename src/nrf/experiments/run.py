@@ -116,8 +116,8 @@ def _require_same_run(folder: RunFolder, description: dict[str, Any], *, resume:
 def _device(name: str) -> torch.device:
     try:
         device = torch.device(name)
-        torch.zeros(1, device=device)
-    except (RuntimeError, AssertionError) as error:
+        torch.zeros(1, device=device).item()
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).splitlines()[0]
         raise InputError(f"device {name!r} cannot be used here ({reason}); try --device cpu") from error
     return device

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from nrf.experiments.figures import INK, MUTED
 
-COLOURS = ("#0b7285", "#d9822b", "#52606d", "#862e9c", "#b08900", "#2b8a3e", "#c92a2a")
+COLOURS = ("#0b7285", "#d9822b", "#52606d", "#862e9c", "#b08900", "#2b8a3e", "#c92a2a", "#4dabf7")
 
 
 def bands(curves: Mapping[str, tuple[Sequence[int], NDArray[np.floating]]], floor: float) -> Figure:

@@ -162,8 +162,8 @@ def _sweep(config: StudyConfig, results: Results) -> Part:
                 rows.append(_row(label, "effective samples / 1,000 gradients", values, case, "ours"))
             rows += _temperature_rows(config, table, kind, label)
     text = (
-        "Effective samples of the slowest direction, from the exact autocorrelation of the linear chain, against how "
-        "far the law drifts from the truth when started in it. A setting is faithful if that excess of KL is at most "
+        "Effective samples of the slowest direction, from the autocorrelation of the linear chain from rest, against "
+        "how far the law drifts from the truth when started in it. A setting is faithful if that excess KL is at most "
         f"{config.excess_limit:g}; for each sampler the fastest faithful one is shown. Temperature does not change the "
         "speed here, it changes the law: keep 1 to sample, go lower only to climb. SD over the draws."
     )

@@ -17,6 +17,7 @@ from nrf.config import from_json
 from nrf.errors import CheckpointError, InputError
 from nrf.experiments.base import Preset, build_models
 from nrf.learners import Revision
+from nrf.learners.base import require_finite
 from nrf.models import LatentGenerator, frozen
 from nrf.networks import Shape
 from nrf.samplers import CoopNet
@@ -80,12 +81,13 @@ class Trained:
     def score(self, x: Array) -> Array:
         """The potential of each row: high = normal."""
         with torch.no_grad(), frozen(self.potential):
-            return _in_chunks(lambda rows: self.potential(rows), x, SCORE_CHUNK)
+            return _in_chunks(lambda rows: self.potential(rows), x, SCORE_CHUNK, "potential")
 
     def sample(self, n: int, *, seed: int = 0, revise: bool = False, **changes: Any) -> tuple[Array, Array]:
         """``n`` samples and their codes, from the generator alone or revised; ``changes`` as for :meth:`revise`."""
         if n < 1:
             raise InputError(f"the number of samples must be at least 1, got {n}")
+        self._require_generator()
         rng = stream(seed, "sample")
         revision, sampler = self._revision(changes) if revise else (None, None)
         parts = []
@@ -95,8 +97,9 @@ class Trained:
                 if revision is not None and sampler is not None:
                     x, h = revision(self.potential, self.generator, sampler, x, h, rng)
                 parts.append((x, h))
-        xs, hs = zip(*parts, strict=True)
-        return torch.cat(xs)[:n].numpy(), torch.cat(hs)[:n].numpy()
+        xs, hs = (torch.cat(blocks)[:n] for blocks in zip(*parts, strict=True))
+        require_finite(samples=xs, codes=hs)
+        return xs.numpy(), hs.numpy()
 
     def revise(self, x: Array, *, seed: int = 0, **changes: Any) -> Array:
         """Pull given rows towards typical ones along the potential; they have no codes, so x alone is revised.
@@ -117,19 +120,33 @@ class Trained:
             return revision(self.potential, self.generator, sampler, rows, none, rng)[0]
 
         with frozen(self.potential, self.generator):
-            return _in_chunks(pull, x, SCORE_CHUNK)
+            return _in_chunks(pull, x, SCORE_CHUNK, "revised rows")
 
     def interpolate(self, pairs: int, steps: int, *, seed: int = 0) -> Array:
         """Generated events along straight lines between ``pairs`` of codes: ``(pairs, steps, *event)``."""
         if pairs < 1 or steps < 2:
             raise InputError(f"interpolation needs at least 1 pair and 2 steps, got {pairs} and {steps}")
+        self._require_generator()
         rng = stream(seed, "interpolate")
         start, end = (self.generator.sample_latent(pairs, rng) for _ in range(2))
         weight = torch.linspace(0, 1, steps)[None, :, None]
         codes = torch.lerp(start[:, None], end[:, None], weight.expand(pairs, steps, 1))
         with torch.no_grad(), frozen(self.generator):
-            events = self.generator(codes.flatten(0, 1))
-        return np.asarray(events.unflatten(0, (pairs, steps)).numpy())
+            events = self._generate(codes.flatten(0, 1), rng)
+        return np.asarray(events.numpy()).reshape(pairs, steps, *self.event_shape)
+
+    def _generate(self, codes: Tensor, rng: torch.Generator) -> Tensor:
+        """Events of codes, none hanging on the others: a batch norm without running statistics gets company."""
+        if all(getattr(m, "track_running_stats", True) for m in self.generator.modules()):
+            out: Tensor = self.generator(codes)
+            return out
+        company = self.generator.sample_latent(CHUNK, rng)
+        return torch.cat([self.generator(torch.cat([code[None], company]))[:1] for code in codes])
+
+    def _require_generator(self) -> None:
+        if self.preset.learner.generator_lr == 0:
+            name = type(self.preset.learner).__name__.removesuffix("Config")
+            raise InputError(f"{name} trained no generator to draw from; use `nrf revise` on rows of your own")
 
     def _revision(self, changes: dict[str, Any]) -> tuple[Revision, Any]:
         given = {k: v for k, v in changes.items() if v is not None}
@@ -139,6 +156,8 @@ class Trained:
         return revision, replace(sampler, **given)
 
 
-def _in_chunks(function: Callable[[Tensor], Tensor], x: Array, size: int) -> Array:
+def _in_chunks(function: Callable[[Tensor], Tensor], x: Array, size: int, what: str) -> Array:
     rows = torch.from_numpy(np.ascontiguousarray(x, dtype=np.float32))
-    return np.asarray(torch.cat([function(part) for part in torch.split(rows, size)]).numpy())
+    out = torch.cat([function(part) for part in torch.split(rows, size)])
+    require_finite(**{what: out})
+    return np.asarray(out.numpy())

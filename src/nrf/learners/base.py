@@ -55,6 +55,15 @@ class LearnerConfig(ABC):
                 f"learning rates must be positive, got {self.potential_lr} for the potential and {self.generator_lr} "
                 "for the generator"
             )
+        self.check_betas()
+
+    def check_betas(self) -> None:
+        """Both must be shares."""
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise InputError(f"betas must lie in [0, 1), got {self.betas}")
+
+    def require_batch(self, size: int) -> None:  # noqa: B027
+        """Refuse a batch size the learner cannot work with; most can with any."""
 
     @abstractmethod
     def build(self, potential: nn.Module, generator: LatentGenerator, sampler: Sampler, revision: Revision) -> Learner:

@@ -35,6 +35,13 @@ class ContrastiveConfig(LearnerConfig):
             raise InputError("this learner does not train the generator; leave generator_lr at 0")
         if self.potential_lr <= 0:
             raise InputError(f"potential_lr must be positive, got {self.potential_lr}")
+        self.check_betas()
+
+
+def require_memory(chains: int, batch: int) -> None:
+    """An iteration moves as many different chains as the batch has rows."""
+    if batch > chains:
+        raise InputError(f"the memory holds {chains} chains, fewer than a batch has rows ({batch}); enlarge it")
 
 
 class Contrastive(PairLearner):
@@ -60,6 +67,7 @@ class Contrastive(PairLearner):
     ) -> None:
         if revision.target != "x":
             raise InputError("contrastive learning has no codes: set the revision's target to x")
+        revision.check(sampler, generator)
         super().__init__(potential, generator, config, {} if memory is None else {"memory": (memory, 0.0)})
         self.sampler, self.revision, self.config, self.memory = sampler, revision, config, memory
 
@@ -102,7 +110,7 @@ class Memory(nn.Module):
         """Starting points for as many chains as the batch has rows, and their places in memory."""
         if len(self.chains) == 0:
             self.chains = self.fresh(self.size, batch, rng)
-        places = torch.randint(self.size, (len(batch),), generator=rng, device=rng.device)
+        places = torch.randperm(self.size, generator=rng, device=rng.device)[: len(batch)]
         return self.chains[places], places
 
     def keep(self, places: Tensor, samples: Tensor) -> None:

@@ -47,8 +47,7 @@ class Inclusive(PairLearner):
         revision: Revision,
         config: InclusiveConfig,
     ) -> None:
-        if revision.target != "x":
-            generator.require_density()
+        revision.check(sampler, generator)
         super().__init__(potential, generator, config)
         self.sampler, self.revision, self.config = sampler, revision, config
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from nrf.learners.base import Learner
-from nrf.learners.contrastive import Contrastive, ContrastiveConfig, Memory
+from nrf.learners.contrastive import Contrastive, ContrastiveConfig, Memory, require_memory
 from nrf.learners.revision import Revision
 from nrf.models import LatentGenerator
 from nrf.samplers import Sampler
@@ -24,6 +24,9 @@ class PCDConfig(ContrastiveConfig):
 
     n_chains: int = 1000
     """Chains that are kept; an iteration moves as many of them as the batch has rows."""
+
+    def require_batch(self, size: int) -> None:
+        require_memory(self.n_chains, size)
 
     def build(self, potential: nn.Module, generator: LatentGenerator, sampler: Sampler, revision: Revision) -> Learner:
         return Contrastive(potential, generator, sampler, revision, self, PersistentChains(self.n_chains))

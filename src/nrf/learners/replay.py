@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from nrf.errors import InputError
 from nrf.learners.base import Learner
-from nrf.learners.contrastive import Contrastive, ContrastiveConfig, Memory
+from nrf.learners.contrastive import Contrastive, ContrastiveConfig, Memory, require_memory
 from nrf.learners.revision import Revision
 from nrf.models import LatentGenerator
 from nrf.samplers import Sampler
@@ -37,6 +37,9 @@ class ReplayConfig(ContrastiveConfig):
                 f"noise_share must lie in [0, 1] and noise_range have low < high, got {self.noise_share} and "
                 f"{self.noise_range}"
             )
+
+    def require_batch(self, size: int) -> None:
+        require_memory(self.buffer_size, size)
 
     def build(self, potential: nn.Module, generator: LatentGenerator, sampler: Sampler, revision: Revision) -> Learner:
         memory = ReplayBuffer(self.buffer_size, self.noise_share, self.noise_range)

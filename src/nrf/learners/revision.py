@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from nrf.errors import InputError
 from nrf.models import LatentGenerator
-from nrf.samplers import GradFn, Position, Sampler, run
+from nrf.samplers import CoopNet, GradFn, Position, Sampler, run
 from nrf.targets import ConditionalTarget, JointTarget, PotentialTarget
 
 Target = Literal["x", "joint", "conditional"]
@@ -41,6 +41,25 @@ class Revision:
             steps = getattr(self, name)
             if steps is not None and steps < 0:
                 raise InputError(f"{name} must not be negative, got {steps}")
+
+    def check(self, sampler: Sampler, generator: LatentGenerator) -> None:
+        """Refuse what cannot work, before anything has been written or trained."""
+        if self.n_inner < 1 or (self.inner_step_size is not None and not self.inner_step_size > 0):
+            raise InputError(
+                f"n_inner must be at least 1 and inner_step_size positive, got {self.n_inner}, {self.inner_step_size}"
+            )
+        if isinstance(sampler, CoopNet) != (self.target == "conditional"):
+            raise InputError(
+                "the sampler coopnet and the target conditional belong together: set --revision.target conditional "
+                "with sampler:coopnet, and x or joint with any other sampler"
+            )
+        if self.target == "joint" and sampler.exact:
+            raise InputError(
+                f"{type(sampler).__name__} is defined by exact gradients and the joint target gives stochastic ones; "
+                "use sampler:sgld or sampler:sghmc, or --revision.target x"
+            )
+        if self.target != "x":
+            generator.require_density()
 
     def __call__(
         self,

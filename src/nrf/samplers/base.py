@@ -55,15 +55,15 @@ class Sampler(ABC):
     exact: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        if not self.step_size > 0 or not math.isfinite(self.step_size):
-            raise InputError(f"step_size must be positive and finite, got {self.step_size}")
-        if self.latent_step_size is not None and not self.latent_step_size > 0:
-            raise InputError(f"latent_step_size must be positive, got {self.latent_step_size}")
-        if self.temperature < 0:
-            raise InputError(f"temperature must not be negative, got {self.temperature}")
-        if self.decay is not None and (self.decay[0] <= 0 or self.decay[1] < 0):
+        sizes = [("step_size", self.step_size), ("latent_step_size", self.latent_step_size)]
+        for name, size in sizes:
+            if size is not None and not 0 < size < math.inf:
+                raise InputError(f"{name} must be positive and finite, got {size}")
+        if not 0 <= self.temperature < math.inf:
+            raise InputError(f"temperature must be finite and not negative, got {self.temperature}")
+        if self.decay is not None and not (0 < self.decay[0] < math.inf and 0 <= self.decay[1] < math.inf):
             raise InputError(f"decay (b, c) needs b > 0 and c ≥ 0, got {self.decay}")
-        if self.box is not None and not self.box[0] < self.box[1]:
+        if self.box is not None and not -math.inf < self.box[0] < self.box[1] < math.inf:
             raise InputError(f"box (low, high) needs low < high, got {self.box}")
 
     @abstractmethod

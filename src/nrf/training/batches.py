@@ -12,7 +12,7 @@ from nrf.seeds import stream
 
 
 class Batches:
-    """Shuffled batches; every epoch is a new permutation, and a rest smaller than a batch waits for the next one.
+    """Shuffled batches; every epoch is a new permutation, of which a rest smaller than a batch is left out.
 
     Args:
         data: All training rows.

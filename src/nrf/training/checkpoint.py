@@ -55,7 +55,8 @@ def versions() -> dict[str, str]:
 def write(path: Path, checkpoint: Checkpoint) -> None:
     """Write atomically: at any moment, ``path`` is either absent, the old file, or the whole new one."""
     tensors = {k: v.detach().cpu().contiguous() for k, v in checkpoint.tensors.items()}
-    meta = {**checkpoint.meta, "version": VERSION, "versions": versions(), "digest": _digest(tensors)}
+    meta = json.loads(json.dumps({**checkpoint.meta, "version": VERSION, "versions": versions()}))
+    meta["digest"] = _digest(tensors, meta)
     content = save(tensors, metadata={"format": FORMAT, "nrf": json.dumps(meta)})
     write_atomically(path, content)
 
@@ -109,7 +110,7 @@ def read(path: Path) -> Checkpoint:
         raise CheckpointError(
             f"{path}: checkpoint version {meta.get('version')}, this nrf {__version__} reads version {VERSION}"
         )
-    if meta.get("digest") != _digest(tensors):
+    if meta.get("digest") != _digest(tensors, {k: v for k, v in meta.items() if k != "digest"}):
         raise CheckpointError(
             f"{path}: damaged, the content does not match its checksum; delete it to go on from the one before"
         )
@@ -160,8 +161,8 @@ def load_optimizer(optimizer: Optimizer, checkpoint: Checkpoint, name: str, path
         raise CheckpointError(f"{path}: optimiser {name!r} does not fit: {error}") from error
 
 
-def _digest(tensors: Mapping[str, Tensor]) -> str:
-    digest = hashlib.blake2b(digest_size=16)
+def _digest(tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> str:
+    digest = hashlib.blake2b(json.dumps(meta, sort_keys=True).encode(), digest_size=16)
     for name in sorted(tensors):
         value = tensors[name]
         digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())

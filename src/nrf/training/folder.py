@@ -60,8 +60,9 @@ class RunFolder:
         """Keep the newest ``keep`` checkpoints; also sweep what a kill left half-written."""
         for old in self.checkpoint_paths()[:-keep]:
             old.unlink()
-        for partial in self.checkpoints.glob(".partial-*"):
-            partial.unlink()
+        for folder in (self.path, self.checkpoints):
+            for partial in folder.glob(".partial-*"):
+                partial.unlink()
 
     def append_metrics(self, row: dict[str, Any]) -> None:
         """One line of JSON."""

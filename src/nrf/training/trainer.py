@@ -54,7 +54,7 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         if (self.iterations is None) == (self.epochs is None):
-            raise InputError("give the length of training either as iterations or as epochs")
+            raise InputError("give the length of training as iterations or as epochs, and None for the other")
         for name in (
             "batch_size",
             "iterations",
@@ -158,9 +158,10 @@ class Trainer:
                     bar.show({k: row[k] for k in list(row)[3:6]})
                     if on_log is not None:
                         on_log(self, row)
-                if self.step % self.config.checkpoint_every == 0 or self.step == self.total or stop_requested():
+                stop = stop_requested()
+                if stop or self.step % self.config.checkpoint_every == 0 or self.step == self.total:
                     self.save()
-                if stop_requested() and self.step < self.total:
+                if stop and self.step < self.total:
                     return False
         return True
 
@@ -169,7 +170,7 @@ class Trainer:
         try:
             require_finite_state(self.learner.modules)
         except NonFiniteError as error:
-            raise self._stopped(error) from error
+            raise self._stopped(error, self.step) from error
         tensors, groups = ckpt.pack(self.learner.modules, self.learner.optimizers, self.averages)
         tensors["rng/learner"] = self.rng.get_state()
         epoch, cursor = self.batches.position(self.step)
@@ -201,7 +202,7 @@ class Trainer:
         try:
             metrics = self.learner.update(self.batches.at(self.step), self.rng)
         except NonFiniteError as error:
-            raise self._stopped(error) from error
+            raise self._stopped(error, self.step + 1) from error
         self.step += 1
         for name, average in self.averages.items():
             average.update_parameters(self.learner.modules[name])
@@ -223,9 +224,9 @@ class Trainer:
         self._sums, self._count = {}, 0
         return row
 
-    def _stopped(self, error: NonFiniteError) -> NonFiniteError:
+    def _stopped(self, error: NonFiniteError, step: int) -> NonFiniteError:
         last = self._last_good or "none was written yet"
-        return NonFiniteError(f"training stopped at step {self.step + 1}: {error}; last good checkpoint: {last}")
+        return NonFiniteError(f"training stopped at step {step}: {error}; last good checkpoint: {last}")
 
     def _require_same_data(self, stored: ckpt.Checkpoint, path: Path) -> None:
         order = stored.meta.get("order", {})
