@@ -11,6 +11,7 @@ from PIL import Image
 
 from nrf._version import __version__
 from nrf.cli import main
+from nrf.experiments.record import Record
 from nrf.samplers import SAMPLERS
 
 SHORT = ["--train.iterations", "20", "--quiet"]
@@ -156,6 +157,8 @@ def test_demo_quick(tmp_path, capsys):
     printed = capsys.readouterr().out
     for word in ("generation", "revision", "oracle", "untrained", "1-NN"):
         assert word in printed
+    rows = {(row.method, row.metric, row.case) for row in Record.read(tmp_path / "demo.json").rows}
+    assert {("revision", "covered modes", None), ("last", "AUROC", "digit 1"), ("1-NN", "mean AUROC", None)} <= rows
     page = (tmp_path / "report.html").read_text()
     assert page.count("data:image/png;base64,") == 5
     assert "http" not in page.replace("http-equiv", "")

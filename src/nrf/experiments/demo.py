@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,11 +17,13 @@ from nrf.data import Splits, gmm, resolve
 from nrf.experiments import figures
 from nrf.experiments.base import Preset, build_learner, load_splits
 from nrf.experiments.presets import find_preset
+from nrf.experiments.record import Record, Row, commit, machine
 from nrf.experiments.report import Report, Table
 from nrf.experiments.run import train
 from nrf.experiments.trained import Trained
 from nrf.metrics import ModeCoverage, auroc, mode_coverage, nearest_neighbour_score
 from nrf.training import RunFolder
+from nrf.training.checkpoint import versions
 
 Array = NDArray[np.float32]
 Say = Callable[[str], None]
@@ -52,6 +55,7 @@ def demo(out: Path, say: Say, *, quick: bool = False, quiet: bool = False) -> De
         "proposes samples, a sampler revises them along the potential, and the revised samples train both. All numbers "
         "are of the last model, the one a user gets; nothing was chosen by looking at test labels.",
     )
+    started = time.perf_counter()
     coverage = _mixture(out / "gmm", report, say, quick=quick, quiet=quiet)
     scores = _digits(out / "digits", report, say, quick=quick, quiet=quiet)
     revised, mean = coverage["revision"], {name: float(np.mean(values)) for name, values in scores.items()}
@@ -67,9 +71,27 @@ def demo(out: Path, say: Say, *, quick: bool = False, quiet: bool = False) -> De
         f"nrf demo{' --quick' if quick else ''}",
         {name: to_json(_shortened(find_preset(name), quick=quick)) for name in ("gmm-short", "digits")},
     )
+    _record(coverage, scores, time.perf_counter() - started, quick=quick).write(out / "demo.json")
     page = out / "report.html"
     report.write(page)
     return DemoResult(coverage, scores, page)
+
+
+def _record(
+    coverage: Mapping[str, ModeCoverage], scores: Mapping[str, list[float]], seconds: float, *, quick: bool
+) -> Record:
+    """What was printed, in the form of all records; the time is that of this call alone."""
+    rows = []
+    for name, found in coverage.items():
+        rows += [
+            Row(name, "covered modes", found.covered, preset="gmm-short", column="last"),
+            Row(name, "realistic ratio", found.realistic, preset="gmm-short", column="last"),
+        ]
+    for name, values in scores.items():
+        rows += [Row(name, "AUROC", v, preset="digits", case=f"digit {i}", column="last") for i, v in enumerate(values)]
+        rows.append(Row(name, "mean AUROC", float(np.mean(values)), n=len(values), preset="digits", column="last"))
+    command = f"nrf demo{' --quick' if quick else ''}"
+    return Record("demo", command, commit(), versions(), machine(), [0], round(seconds, 1), rows)
 
 
 def _train_to_the_end(name: str, preset: Preset, out: Path, splits: Splits, *, quiet: bool) -> None:
