@@ -53,7 +53,7 @@ def demo(out: Path, say: Say, *, quick: bool = False, quiet: bool = False) -> De
         "Inclusive neural random fields: the demo",
         "A potential u(x) and a latent generator, trained together from scratch on this machine. The generator "
         "proposes samples, a sampler revises them along the potential, and the revised samples train both. All numbers "
-        "are of the last model, the one a user gets; nothing was chosen by looking at test labels.",
+        "are of the last model, the one a user gets, not of the best epoch on the test set.",
     )
     started = time.perf_counter()
     coverage = _mixture(out / "gmm", report, say, quick=quick, quiet=quiet)

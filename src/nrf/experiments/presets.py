@@ -73,7 +73,8 @@ def _gmm() -> dict[str, Preset]:
 
 def _digits() -> dict[str, Preset]:
     # Real noise in proposal and revision keeps the last model as good as any before it. Settings were compared on
-    # held-out training images of the normal digit against turned, flipped, shuffled, noised and blended copies of them.
+    # held-out training images of the normal digit against turned, flipped, shuffled, noised and blended copies of them;
+    # that noise helps at all was first seen on test images (docs/presets.md).
     preset = Preset(
         data=DataConfig("digits", normal=0),
         potential=MLPPotential(widths=(128, 64), train_gain="last", data_init=True),
