@@ -64,7 +64,7 @@ class Exclusive(PairLearner):
     def update(self, batch: Tensor, rng: torch.Generator) -> Metrics:
         with torch.no_grad():
             samples, _ = self.generator.draw(len(batch), rng)
-        metrics = likelihood_step(self, batch, samples, self.config.control_weight)
+        metrics = likelihood_step(self, batch, samples, self.config.control_weight, "generated")
         x, h = self.generator.draw(len(batch), rng)
         entropy = self._entropy(x, h)
         with frozen(self.potential):

@@ -73,7 +73,9 @@ class Inclusive(PairLearner):
         return loss.detach()
 
 
-def likelihood_step(learner: PairLearner, data: Tensor, samples: Tensor, control_weight: float) -> Metrics:
+def likelihood_step(
+    learner: PairLearner, data: Tensor, samples: Tensor, control_weight: float, kind: str = "revised"
+) -> Metrics:
     """Step the potential up the likelihood, with samples in place of the model's expectation."""
     # One pass over both halves: half the overhead, and batch norm, where there is one, sees both alike.
     u_data, u_samples = learner.potential(torch.cat([data, samples])).split([len(data), len(samples)])
@@ -81,5 +83,5 @@ def likelihood_step(learner: PairLearner, data: Tensor, samples: Tensor, control
     if control_weight > 0:
         loss = loss + control_weight * control_loss(u_data)
     learner.descend(loss, "potential")
-    means = {"u_data": u_data.detach().mean(), "u_revised": u_samples.detach().mean()}
+    means = {"u_data": u_data.detach().mean(), f"u_{kind}": u_samples.detach().mean()}
     return means | {"potential_loss": loss.detach()}
