@@ -62,8 +62,6 @@ class LatentGenerator(nn.Module):
         super().__init__()
         if not 0 <= sigma < math.inf:
             raise InputError(f"sigma must be finite and not negative, got {sigma}")
-        if latent_dim < 1:
-            raise InputError(f"latent_dim must be at least 1, got {latent_dim}")
         self.network = network
         self.latent_dim = latent_dim
         self.sigma = sigma

@@ -54,6 +54,10 @@ class Latent(ABC):
     prior: Prior = "normal"
     """Prior of h: the paper's N(0, I), or uniform on [0, 1]."""
 
+    def __post_init__(self) -> None:
+        if self.latent_dim < 1:
+            raise InputError(f"latent_dim must be at least 1, got {self.latent_dim}")
+
     @abstractmethod
     def network(self, event_shape: Shape) -> nn.Module:
         """The mean g: ``(n, latent_dim)`` to ``(n, *event)``."""
