@@ -22,6 +22,7 @@ from nrf.learners import (
     SNGANConfig,
     WGANGPConfig,
 )
+from nrf.learners.exclusive import batch_norm_gains
 from nrf.learners.gan import log_loss
 from nrf.learners.sngan import hinge_loss
 from nrf.learners.wgan_gp import gradient_penalty
@@ -233,7 +234,7 @@ def test_exclusive_raises_the_gains_of_batch_norm():
     config = ExclusiveConfig(entropy_weight=0.3, potential_lr=1e-12)
     learner = config.build(Quadratic(1e-12), generator, SGLD(), Revision())
     learner.update(torch.ones(20, 2), torch.Generator().manual_seed(0))
-    (gain,) = learner.gains
+    (gain,) = batch_norm_gains(learner.generator)
     torch.testing.assert_close(gain.grad, torch.full((6,), -0.6), atol=1e-5, rtol=0)
 
 

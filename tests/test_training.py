@@ -316,19 +316,19 @@ def test_a_state_that_is_not_finite_is_never_saved(tmp_path):
 
 
 def test_batches_are_a_new_permutation_each_epoch():
-    batches = Batches(torch.arange(10.0)[:, None], 4, seed=0)
+    batches = Batches(torch.arange(10.0)[:, None], 4, seeds=[0])
     assert batches.per_epoch == 2
     epochs = [torch.cat([batches.at(2 * e), batches.at(2 * e + 1)]).flatten().tolist() for e in range(2)]
     assert all(len(set(epoch)) == 8 for epoch in epochs)
     assert epochs[0] != epochs[1]
-    again = Batches(torch.arange(10.0)[:, None], 4, seed=0)
+    again = Batches(torch.arange(10.0)[:, None], 4, seeds=[0])
     assert again.at(3).flatten().tolist() == epochs[1][4:]
 
 
 def test_batch_larger_than_the_data():
-    assert len(Batches(torch.zeros(5, 1), 100, seed=0).at(0)) == 5
+    assert len(Batches(torch.zeros(5, 1), 100, seeds=[0]).at(0)) == 5
     with pytest.raises(InputError, match="at least 2 rows"):
-        Batches(torch.zeros(1, 1), 100, seed=0)
+        Batches(torch.zeros(1, 1), 100, seeds=[0])
 
 
 def test_old_checkpoints_are_pruned(tmp_path):

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from nrf.errors import InputError
 from nrf.samplers.base import Position
+from nrf.seeds import Rng, randn
 
 
 def random_covariance(dim: int, rng: torch.Generator, scale: float = 1.0) -> Tensor:
@@ -59,9 +60,9 @@ class GaussianGenerator:
         self.latent = precision[dim_x:, dim_x:].to(dtype).contiguous()
         self._root = torch.linalg.cholesky(covariance).to(dtype)
 
-    def propose(self, n: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+    def propose(self, n: int, rng: Rng) -> tuple[Tensor, Tensor]:
         """Draws of the pair."""
-        z = torch.randn(n, len(self._root), generator=rng, dtype=self._root.dtype) @ self._root.T
+        z = randn((n, len(self._root)), rng, self._root.dtype) @ self._root.T
         return z[:, : self.dim_x], z[:, self.dim_x :]
 
     def latent_gradient(self, x: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from nrf.errors import InputError
+from nrf.seeds import Rng, rand, randn
 
 Prior = Literal["normal", "uniform"]
 
@@ -32,7 +33,7 @@ class Generator(Protocol):
     ``∇_x log q(x, h)`` is ``pull(h)`` plus terms without ``h``; those cancel in Alg. 2.
     """
 
-    def propose(self, n: int, rng: torch.Generator) -> tuple[Tensor, Tensor]: ...
+    def propose(self, n: int, rng: Rng) -> tuple[Tensor, Tensor]: ...
 
     def latent_gradient(self, x: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
         """``∇_h log q(x, h)`` and, since it falls out, ``pull(h)``."""
@@ -71,10 +72,10 @@ class LatentGenerator(nn.Module):
         out: Tensor = self.network(h)
         return out
 
-    def sample_latent(self, n: int, rng: torch.Generator) -> Tensor:
+    def sample_latent(self, n: int, rng: Rng) -> Tensor:
         """Draw ``n`` codes from the prior, on the device of ``rng``."""
-        draw = torch.randn if self.prior == "normal" else torch.rand
-        return draw(n, self.latent_dim, generator=rng, device=rng.device)
+        draw = randn if self.prior == "normal" else rand
+        return draw((n, self.latent_dim), rng)
 
     def log_joint(self, x: Tensor, h: Tensor) -> Tensor:
         """``log q(x, h)`` up to the constant that depends on neither."""
@@ -109,18 +110,36 @@ class LatentGenerator(nn.Module):
         if self.prior != "normal":
             raise InputError("revising h needs the normal prior; set the generator's prior, or revise x only")
 
-    def draw(self, n: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+    def draw(self, n: int, rng: Rng) -> tuple[Tensor, Tensor]:
         """Ancestral sampling with its graph: ``h`` from the prior, then ``x`` from ``q(x | h)``."""
         h = self.sample_latent(n, rng)
         x = self(h)
         if self.sigma > 0:
-            x = x + self.sigma * torch.randn(x.shape, generator=rng, device=x.device)
+            x = x + self.sigma * randn(x.shape, rng)
         return x, h
 
     @torch.no_grad()
-    def propose(self, n: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+    def propose(self, n: int, rng: Rng) -> tuple[Tensor, Tensor]:
         """The same without a graph: where chains begin."""
         return self.draw(n, rng)
+
+
+def replicas_of(module: object) -> int:
+    """How many models a module holds: 1, or what :func:`nrf.networks.stack` put together."""
+    return int(getattr(module, "replicas", 1))
+
+
+def apart(rows: Tensor, replicas: int) -> Tensor:
+    """Rows with the replicas as a dimension of their own, in front."""
+    return rows.reshape(replicas, -1, *rows.shape[1:])
+
+
+def together(potential: nn.Module, *batches: Tensor) -> list[Tensor]:
+    """The potential of several batches in one pass: half the overhead, and batch norm sees all of them alike."""
+    n = replicas_of(potential)
+    parts = [apart(batch, n) for batch in batches]
+    values = apart(potential(torch.cat(parts, 1).flatten(0, 1)), n)
+    return [part.flatten() for part in torch.split(values, [part.shape[1] for part in parts], 1)]
 
 
 @contextmanager

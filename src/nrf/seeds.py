@@ -1,10 +1,51 @@
-"""Independent random streams from one seed."""
+"""Independent random streams from one seed, and draws from them.
+
+Code that trains draws through the functions here, so that one model (a generator) and several models side by side
+(:class:`Streams`, one generator each) are the same to it.
+"""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Sequence
 
 import torch
+from torch import Tensor
+
+
+class Streams:
+    """One generator a replica. A draw of ``n`` rows is the replicas' own draws of ``n / R`` rows, one after the other.
+
+    Args:
+        generators: One a replica, all on one device.
+
+    Example:
+        >>> both = Streams([stream(0, "learner"), stream(1, "learner")])
+        >>> alone = randn((3, 2), stream(1, "learner"))
+        >>> bool((randn((6, 2), both)[3:] == alone).all())
+        True
+    """
+
+    def __init__(self, generators: Sequence[torch.Generator]) -> None:
+        self.generators = list(generators)
+
+    @property
+    def device(self) -> torch.device:
+        """Where draws are made."""
+        return self.generators[0].device
+
+    def get_state(self) -> Tensor:
+        """All states, one a row."""
+        return torch.stack([g.get_state() for g in self.generators])
+
+    def set_state(self, state: Tensor) -> None:
+        """What :meth:`get_state` gave."""
+        for generator, row in zip(self.generators, state, strict=True):
+            generator.set_state(row)
+
+
+Rng = torch.Generator | Streams
+"""The randomness of one model, or of replicas side by side."""
 
 
 def derive(seed: int, *names: str | int) -> int:
@@ -21,3 +62,51 @@ def derive(seed: int, *names: str | int) -> int:
 def stream(seed: int, *names: str | int, device: torch.device | str = "cpu") -> torch.Generator:
     """A generator at the start of that stream."""
     return torch.Generator(device=device).manual_seed(derive(seed, *names))
+
+
+def streams(seeds: Sequence[int], *names: str | int, device: torch.device | str = "cpu") -> Rng:
+    """The stream of that name for each seed; a plain generator for one."""
+    generators = [stream(seed, *names, device=device) for seed in seeds]
+    return generators[0] if len(generators) == 1 else Streams(generators)
+
+
+def randn(shape: Sequence[int], rng: Rng, dtype: torch.dtype | None = None) -> Tensor:
+    """Standard normal draws; the first dimension counts rows."""
+    return _by_rows(shape, rng, lambda s, g: torch.randn(s, generator=g, device=g.device, dtype=dtype))
+
+
+def rand(shape: Sequence[int], rng: Rng, dtype: torch.dtype | None = None) -> Tensor:
+    """Uniform draws from [0, 1); the first dimension counts rows."""
+    return _by_rows(shape, rng, lambda s, g: torch.rand(s, generator=g, device=g.device, dtype=dtype))
+
+
+def places(size: int, n: int, rng: Rng, *, repeat: bool) -> Tensor:
+    """``n`` row numbers below ``size``, of which each replica owns its share of both.
+
+    Args:
+        size: Rows to choose from.
+        n: How many.
+        rng: Their randomness.
+        repeat: Whether a row may come up twice.
+    """
+
+    def draw(shape: Sequence[int], generator: torch.Generator) -> Tensor:
+        if repeat:
+            return torch.randint(share, tuple(shape), generator=generator, device=generator.device)
+        return torch.randperm(share, generator=generator, device=generator.device)[: shape[0]]
+
+    share = size // _count(rng)
+    chosen = _by_rows((n,), rng, draw)
+    first = torch.arange(_count(rng), device=rng.device) * share
+    return chosen + first.repeat_interleave(n // _count(rng))
+
+
+def _by_rows(shape: Sequence[int], rng: Rng, draw: Callable[[Sequence[int], torch.Generator], Tensor]) -> Tensor:
+    if isinstance(rng, torch.Generator):
+        return draw(shape, rng)
+    share = (shape[0] // len(rng.generators), *shape[1:])
+    return torch.cat([draw(share, g) for g in rng.generators])
+
+
+def _count(rng: Rng) -> int:
+    return 1 if isinstance(rng, torch.Generator) else len(rng.generators)

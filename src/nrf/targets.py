@@ -10,12 +10,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from nrf.errors import InputError
 from nrf.models import Generator, Potential, gradient
 from nrf.samplers.base import Position
+from nrf.seeds import Rng, randn
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class JointTarget:
     potential: Potential
     generator: Generator
     inner_step_size: float
-    rng: torch.Generator
+    rng: Rng
     n_inner: int = 1
     inner_temperature: float = 1.0
     exact = False
@@ -97,5 +97,5 @@ class JointTarget:
             drift = delta_h if inner == 0 else self.generator.latent_gradient(x, star)[0]
             star = star + self.inner_step_size * drift
             if scale > 0:
-                star = star + scale * torch.randn(h.shape, generator=self.rng, device=h.device, dtype=h.dtype)
+                star = star + scale * randn(h.shape, self.rng, h.dtype)
         return star

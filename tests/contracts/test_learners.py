@@ -8,9 +8,10 @@ import torch
 from nrf.config import from_json, to_json
 from nrf.errors import NonFiniteError
 from nrf.experiments.base import LearnerChoice
-from nrf.learners import LEARNERS, Revision
-from nrf.networks import MLPGenerator, MLPPotential
+from nrf.learners import LEARNERS, Revision, side_by_side
+from nrf.networks import MLPGenerator, MLPPotential, replica_state
 from nrf.samplers import SGLD, CoopNet
+from nrf.seeds import stream, streams
 
 # Beside each learner's defaults: its other ways. (revision, settings)
 WAYS = {
@@ -36,10 +37,10 @@ def make(request):
     name, way = request.param
     revision, settings = WAYS.get(name, {}).get(way, (Revision(3, "x"), {}))
 
-    def build(sampler=None):
+    def build(sampler=None, seed=0):
         sampler = sampler or (CoopNet if name == "coopnet" else SGLD)(0.01, latent_step_size=1e-3)
         with torch.random.fork_rng():
-            torch.manual_seed(0)
+            torch.manual_seed(seed)
             u = MLPPotential(widths=(8, 8)).build((3,))
             q = MLPGenerator(latent_dim=2, widths=(8,), sigma=0.3).build((3,))
             return LEARNERS[name](**settings).build(u, q, sampler, revision)
@@ -128,3 +129,48 @@ def test_a_sampler_that_runs_away_is_named(make):
         pytest.skip("uses no sampler, or CoopNet's own")
     with pytest.raises(NonFiniteError, match="revised samples has 16 non-finite of 48 values"):
         _train(make(Broken()))
+
+
+@pytest.fixture
+def in_double_precision():
+    """So that only a wrong computation, not its rounding, tells replicas from models alone."""
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.usefixtures("in_double_precision")
+def test_replicas_end_where_each_would_have_ended_alone(make):
+    seeds = [3, 4, 5]
+    alone = [make(seed=seed) for seed in seeds]
+    batches = [torch.randn(4, 16, 3, generator=torch.Generator().manual_seed(seed)) for seed in seeds]
+    together = side_by_side([make(seed=seed) for seed in seeds])
+    rng = streams(seeds, "learner")
+    for step in range(4):
+        metrics = together.update(torch.cat([b[step] for b in batches]), rng)
+    own = []
+    for learner, seed, batch in zip(alone, seeds, batches, strict=True):
+        generator = stream(seed, "learner")
+        own.append([learner.update(batch[step], generator) for step in range(4)][-1])
+    for name, module in together.modules.items():
+        for i, learner in enumerate(alone):
+            state = module.state_dict()
+            mine = {"chains": state["chains"].chunk(3)[i]} if "chains" in state else replica_state(state, i)
+            for key, value in learner.modules[name].state_dict().items():
+                torch.testing.assert_close(mine[key], value, rtol=1e-7, atol=1e-9, msg=f"{name} {key} of {i}")
+    for name, value in metrics.items():
+        torch.testing.assert_close(value, torch.stack([m[name] for m in own]).mean(), rtol=1e-7, atol=1e-9, msg=name)
+
+
+def test_replicas_do_not_feel_each_other(make):
+    """Another model in the second place leaves the first one as it was, bit by bit."""
+    ends = []
+    for neighbour in (1, 2):
+        learner = side_by_side([make(seed=0), make(seed=neighbour)])
+        rng = streams([0, neighbour], "learner")
+        for _ in range(3):
+            learner.update(torch.cat([_batch(), neighbour * _batch()]), rng)
+        ends.append({f"{n}.{k}": v for n, m in learner.modules.items() for k, v in m.state_dict().items()})
+    for key, value in ends[0].items():
+        first, same = value.chunk(2)[0], ends[1][key].chunk(2)[0]
+        assert torch.equal(first, same), key

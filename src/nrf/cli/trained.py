@@ -20,6 +20,7 @@ def sample(
     temperature: float | None = None,
     step_size: float | None = None,
     averaged: bool = False,
+    replica: int = 0,
     seed: int = 0,
 ) -> int:
     """Draw samples from a trained model.
@@ -33,6 +34,7 @@ def sample(
         temperature: Temperature of the revision, instead of that of the training.
         step_size: Step size of the revision, instead of that of the training.
         averaged: Use the averaged weights.
+        replica: Which model of a run with --replicas, from 0.
         seed: Seed of the draw.
     """
     from nrf.experiments.trained import Trained
@@ -41,7 +43,7 @@ def sample(
     changes = {"n_steps": steps, "temperature": temperature, "step_size": step_size}
     if not revise and any(v is not None for v in changes.values()):
         raise InputError("--steps, --temperature and --step-size are about the revision; add --revise")
-    trained = Trained.load(folder, averaged=averaged)
+    trained = Trained.load(folder, averaged=averaged, replica=replica)
     x, h = trained.sample(n, seed=seed, revise=revise, **changes)
     if suffix == ".npz":
         _write_npz(out, x=x, h=h)
@@ -61,6 +63,7 @@ def revise(
     temperature: float | None = None,
     step_size: float | None = None,
     averaged: bool = False,
+    replica: int = 0,
     seed: int = 0,
 ) -> int:
     """Pull given rows towards what the model finds typical.
@@ -73,13 +76,14 @@ def revise(
         temperature: Temperature, instead of that of the training.
         step_size: Step size, instead of that of the training.
         averaged: Use the averaged weights.
+        replica: Which model of a run with --replicas, from 0.
         seed: Seed of the noise.
     """
     from nrf.data import read_array
     from nrf.experiments.trained import Trained
 
     suffix = _suffix(out, ".npz", ".png")
-    trained = Trained.load(folder, averaged=averaged)
+    trained = Trained.load(folder, averaged=averaged, replica=replica)
     before = read_array(input, trained.event_shape)
     x = trained.revise(before, seed=seed, n_steps=steps, temperature=temperature, step_size=step_size)
     u_before, u = trained.score(before), trained.score(x)
@@ -91,7 +95,7 @@ def revise(
     return 0
 
 
-def score(folder: Folder, input: Input, /, *, out: Path, averaged: bool = False) -> int:
+def score(folder: Folder, input: Input, /, *, out: Path, averaged: bool = False, replica: int = 0) -> int:
     """Score rows by their potential: high = normal, low = anomalous.
 
     Args:
@@ -99,6 +103,7 @@ def score(folder: Folder, input: Input, /, *, out: Path, averaged: bool = False)
         input: Rows to score: .npz, .npy, .csv or .txt, in the units the model was trained in.
         out: Where to write: .csv (row, potential), .npy or .npz.
         averaged: Use the averaged weights.
+        replica: Which model of a run with --replicas, from 0.
     """
     import numpy as np
 
@@ -106,7 +111,7 @@ def score(folder: Folder, input: Input, /, *, out: Path, averaged: bool = False)
     from nrf.experiments.trained import Trained
 
     suffix = _suffix(out, ".csv", ".npy", ".npz")
-    trained = Trained.load(folder, averaged=averaged)
+    trained = Trained.load(folder, averaged=averaged, replica=replica)
     u = trained.score(read_array(input, trained.event_shape))
     out.parent.mkdir(parents=True, exist_ok=True)
     if suffix == ".csv":
@@ -121,7 +126,15 @@ def score(folder: Folder, input: Input, /, *, out: Path, averaged: bool = False)
 
 
 def interpolate(
-    folder: Folder, /, *, out: Path, pairs: int = 8, steps: int = 10, averaged: bool = False, seed: int = 0
+    folder: Folder,
+    /,
+    *,
+    out: Path,
+    pairs: int = 8,
+    steps: int = 10,
+    averaged: bool = False,
+    replica: int = 0,
+    seed: int = 0,
 ) -> int:
     """Draw what the generator makes of codes on straight lines between pairs of random codes.
 
@@ -131,13 +144,14 @@ def interpolate(
         pairs: Number of pairs.
         steps: Codes on each line, ends included.
         averaged: Use the averaged weights.
+        replica: Which model of a run with --replicas, from 0.
         seed: Seed of the codes.
     """
     from nrf.experiments import figures
     from nrf.experiments.trained import Trained
 
     _suffix(out, ".png")
-    trained = Trained.load(folder, averaged=averaged)
+    trained = Trained.load(folder, averaged=averaged, replica=replica)
     events = trained.interpolate(pairs, steps, seed=seed)
     if trained.event_shape == (2,):
         figure = figures.paths(events, trained.sample(2000, seed=seed)[0])

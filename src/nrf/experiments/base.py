@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Union
 
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from nrf.data import Splits, one_class, resolve
 from nrf.errors import InputError
-from nrf.learners import LEARNERS, InclusiveConfig, Learner, LearnerConfig, Revision
+from nrf.learners import LEARNERS, InclusiveConfig, Learner, LearnerConfig, Revision, side_by_side
 from nrf.models import LatentGenerator
 from nrf.networks import GENERATORS, POTENTIALS, Latent, PotentialConfig, Shape, data_dependent_init
 from nrf.samplers import SAMPLERS, Sampler
@@ -62,6 +62,17 @@ class Preset:
     learner: LearnerChoice = field(default_factory=InclusiveConfig)
     seed: int = 0
     """Seed of everything: initial weights, order of the data, samplers."""
+    replicas: int = 1
+    """Models trained side by side, with this seed and the ones after it; each ends as if trained alone."""
+
+    def __post_init__(self) -> None:
+        if self.replicas < 1:
+            raise InputError(f"replicas must be at least 1, got {self.replicas}")
+
+    @property
+    def seeds(self) -> list[int]:
+        """The seed of each replica."""
+        return [self.seed + i for i in range(self.replicas)]
 
 
 def load_splits(config: DataConfig) -> Splits:
@@ -81,6 +92,11 @@ def build_models(preset: Preset, event_shape: Shape) -> tuple[nn.Module, LatentG
 
 def build_learner(preset: Preset, data: Tensor) -> Learner:
     """The preset's learner, initialised on the data where the potential asks for that, on the data's device."""
+    alone = [_build_one(replace(preset, seed=seed, replicas=1), data) for seed in preset.seeds]
+    return side_by_side(alone)
+
+
+def _build_one(preset: Preset, data: Tensor) -> Learner:
     potential, generator = build_models(preset, tuple(data.shape[1:]))
     potential, generator = potential.to(data.device), generator.to(data.device)
     normalised = [

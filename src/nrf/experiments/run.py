@@ -84,7 +84,7 @@ def train(
     data = torch.from_numpy(splits.train).to(_device(device))
     learner = build_learner(preset, data)
     stored = description | {"event_shape": list(splits.event_shape)}
-    trainer = Trainer(learner, data, preset.train, preset.seed, folder, stored)
+    trainer = Trainer(learner, data, preset.train, preset.seeds, folder, stored)
     folder.write_description(description)
     if goes_on:
         trainer.resume()

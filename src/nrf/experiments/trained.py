@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.optim.swa_utils import AveragedModel
 
 from nrf.config import from_json
 from nrf.errors import CheckpointError, InputError
@@ -19,7 +18,7 @@ from nrf.experiments.base import Preset, build_models
 from nrf.learners import Revision
 from nrf.learners.base import require_finite
 from nrf.models import LatentGenerator, frozen
-from nrf.networks import Shape
+from nrf.networks import Shape, replica_state
 from nrf.samplers import CoopNet
 from nrf.seeds import stream
 from nrf.training import RunFolder
@@ -43,13 +42,14 @@ class Trained:
     step: int
 
     @classmethod
-    def load(cls, folder: Path, *, averaged: bool = False, step: int | None = None) -> Trained:
+    def load(cls, folder: Path, *, averaged: bool = False, step: int | None = None, replica: int = 0) -> Trained:
         """Read a checkpoint of a run folder.
 
         Args:
             folder: The run folder.
             averaged: Take the averaged weights, if the run kept them.
             step: Which checkpoint; the newest if not given.
+            replica: Which of the models that were trained side by side, from 0.
         """
         run = RunFolder(folder)
         described = run.describe()
@@ -68,13 +68,16 @@ class Trained:
             raise InputError(
                 f"{folder} kept no averaged weights; train with --train.ema-decay, or leave out --averaged"
             )
+        if not 0 <= replica < preset.replicas:
+            raise InputError(
+                f"{folder} holds {preset.replicas} model(s), so --replica goes from 0 to "
+                f"{preset.replicas - 1}, got {replica}"
+            )
         for name, module in (("potential", potential), ("generator", generator)):
-            if averaged:
-                wrapped = AveragedModel(module)
-                ckpt.load_module(wrapped, stored, f"averaged/{name}", path)
-                module.load_state_dict(wrapped.module.state_dict())
-            else:
-                ckpt.load_module(module, stored, f"module/{name}", path)
+            state = stored.group(f"{'averaged' if averaged else 'module'}/{name}")
+            if averaged:  # stored as a wrapper with the module in it and a count beside
+                state = {k.removeprefix("module."): v for k, v in state.items() if k.startswith("module.")}
+            ckpt.load_state(module, state if preset.replicas == 1 else replica_state(state, replica), path)
             module.eval().requires_grad_(False)
         return cls(preset, potential, generator, event_shape, int(stored.meta["step"]))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nrf.learners.base import Learner, LearnerConfig, Metrics
+from nrf.learners.base import Learner, LearnerConfig, Metrics, side_by_side
 from nrf.learners.cd import CDConfig
 from nrf.learners.coopnet import CoopNetConfig
 from nrf.learners.exclusive import ExclusiveConfig
@@ -42,4 +42,5 @@ __all__ = [
     "Revision",
     "SNGANConfig",
     "WGANGPConfig",
+    "side_by_side",
 ]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -13,8 +13,10 @@ from torch.optim import Adam, Optimizer, RMSprop
 
 from nrf.errors import InputError, NonFiniteError
 from nrf.learners.revision import Revision
-from nrf.models import LatentGenerator
+from nrf.models import LatentGenerator, replicas_of
+from nrf.networks import stack
 from nrf.samplers import Sampler
+from nrf.seeds import Rng
 
 Metrics = dict[str, Tensor]
 """Named scalars of one iteration, detached."""
@@ -32,7 +34,7 @@ class Learner(ABC):
     optimizers: Mapping[str, Optimizer]
 
     @abstractmethod
-    def update(self, batch: Tensor, rng: torch.Generator) -> Metrics:
+    def update(self, batch: Tensor, rng: Rng) -> Metrics:
         """One iteration on one batch of data; all randomness comes from ``rng``."""
 
 
@@ -87,26 +89,63 @@ class PairLearner(Learner):
         config: LearnerConfig,
         more: Mapping[str, tuple[nn.Module, float]] | None = None,
     ) -> None:
-        self.potential, self.generator = potential, generator
         parts: dict[str, tuple[nn.Module, float]] = {
             "potential": (potential, config.potential_lr),
             "generator": (generator, config.generator_lr),
             **(more or {}),
         }
-        self.modules = {name: module for name, (module, _) in parts.items()}
+        self._rates = {name: rate for name, (_, rate) in parts.items()}
+        self._config = config
+        self.adopt({name: module for name, (module, _) in parts.items()})
+
+    def adopt(self, modules: Mapping[str, nn.Module]) -> None:
+        """Own these modules, with fresh optimisers."""
+        self.modules = dict(modules)
+        self.replicas = replicas_of(modules["potential"])
+        config = self._config
         self.optimizers = {
-            name: make_optimizer(module, config.optimizer, rate, config.betas)
-            for name, (module, rate) in parts.items()
-            if rate > 0
+            name: make_optimizer(module, config.optimizer, self._rates[name], config.betas)
+            for name, module in modules.items()
+            if self._rates[name] > 0
         }
 
+    @property
+    def potential(self) -> nn.Module:
+        """``u``."""
+        return self.modules["potential"]
+
+    @property
+    def generator(self) -> LatentGenerator:
+        """``q(x, h)``."""
+        return cast(LatentGenerator, self.modules["generator"])
+
     def descend(self, loss: Tensor, *names: str) -> None:
-        """Step the optimisers of these modules down the gradient of a loss."""
+        """Step the optimisers of these modules down the gradient of a loss.
+
+        With replicas a loss is the mean over all their rows, so that times their number is the sum of their losses:
+        each one's parameters feel their own.
+        """
         for name in names:
             self.optimizers[name].zero_grad(set_to_none=True)
+        if self.replicas > 1:
+            loss = self.replicas * loss
         loss.backward()  # type: ignore[no-untyped-call]
         for name in names:
             self.optimizers[name].step()
+
+
+def side_by_side(learners: Sequence[Learner]) -> Learner:
+    """One learner that trains the models of all of them at once; they must differ in their weights alone.
+
+    It takes the batches of all, one after the other, and :class:`nrf.seeds.Streams`.
+    """
+    first = learners[0]
+    if len(learners) == 1:
+        return first
+    if not isinstance(first, PairLearner):
+        raise InputError(f"{type(first).__name__} cannot train replicas: it is not a PairLearner")
+    first.adopt({name: stack([learner.modules[name] for learner in learners]) for name in first.modules})
+    return first
 
 
 def make_optimizer(module: nn.Module, name: OptimizerName, lr: float, betas: tuple[float, float]) -> Optimizer:

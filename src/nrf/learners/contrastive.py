@@ -6,9 +6,11 @@ pair is kept as it is.
 
 from __future__ import annotations
 
+import copy
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self, cast
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +21,7 @@ from nrf.learners.inclusive import likelihood_step
 from nrf.learners.revision import Revision
 from nrf.models import LatentGenerator, frozen
 from nrf.samplers import Sampler
+from nrf.seeds import Rng, places
 
 
 @dataclass(frozen=True)
@@ -69,18 +72,23 @@ class Contrastive(PairLearner):
             raise InputError("contrastive learning has no codes: set the revision's target to x")
         revision.check(sampler, generator)
         super().__init__(potential, generator, config, {} if memory is None else {"memory": (memory, 0.0)})
-        self.sampler, self.revision, self.config, self.memory = sampler, revision, config, memory
+        self.sampler, self.revision, self.config = sampler, revision, config
 
-    def update(self, batch: Tensor, rng: torch.Generator) -> Metrics:
-        start, places = (batch, None) if self.memory is None else self.memory.begin(batch, rng)
+    @property
+    def memory(self) -> Memory | None:
+        """Where chains are kept, if they are."""
+        return cast("Memory | None", self.modules.get("memory"))
+
+    def update(self, batch: Tensor, rng: Rng) -> Metrics:
+        start, chosen = (batch, None) if self.memory is None else self.memory.begin(batch, rng)
         with frozen(self.potential):
             codes = batch.new_zeros(0)
             samples, _ = self.revision(self.potential, self.generator, self.sampler, start, codes, rng)
         metrics = likelihood_step(self, batch, samples, self.config.control_weight)
         distance = (samples - start).flatten(1).norm(dim=1).mean()
         checked(metrics | {"revision_distance": distance}, batch=batch, revised_samples=samples)
-        if self.memory is not None and places is not None:
-            self.memory.keep(places, samples)
+        if self.memory is not None and chosen is not None:
+            self.memory.keep(chosen, samples)
         return metrics | {"revision_distance": distance}
 
 
@@ -103,19 +111,26 @@ class Memory(nn.Module):
         self.register_buffer("chains", torch.zeros(0))
 
     @abstractmethod
-    def fresh(self, n: int, like: Tensor, rng: torch.Generator) -> Tensor:
+    def fresh(self, n: int, like: Tensor, rng: Rng) -> Tensor:
         """``n`` chains that have no past."""
 
-    def begin(self, batch: Tensor, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+    def begin(self, batch: Tensor, rng: Rng) -> tuple[Tensor, Tensor]:
         """Starting points for as many chains as the batch has rows, and their places in memory."""
         if len(self.chains) == 0:
             self.chains = self.fresh(self.size, batch, rng)
-        places = torch.randperm(self.size, generator=rng, device=rng.device)[: len(batch)]
-        return self.chains[places], places
+        chosen = places(self.size, len(batch), rng, repeat=False)
+        return self.chains[chosen], chosen
 
-    def keep(self, places: Tensor, samples: Tensor) -> None:
+    def keep(self, chosen: Tensor, samples: Tensor) -> None:
         """Put the chains back."""
-        self.chains[places] = samples.detach()
+        self.chains[chosen] = samples.detach()
+
+    def stacked(self, memories: Sequence[Self]) -> Self:
+        """The memory of replicas: their chains one after the other."""
+        together = copy.deepcopy(self)
+        together.size = sum(memory.size for memory in memories)
+        together.chains = torch.cat([memory.chains for memory in memories])
+        return together
 
     def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *rest: Any) -> None:
         stored = state.get(prefix + "chains")

@@ -12,6 +12,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from nrf.errors import InputError
 from nrf.learners.base import Learner, LearnerConfig, Metrics, PairLearner, checked
@@ -20,6 +21,7 @@ from nrf.learners.revision import Revision
 from nrf.losses import adversarial_loss
 from nrf.models import LatentGenerator, frozen
 from nrf.samplers import Sampler
+from nrf.seeds import Rng
 
 
 @dataclass(frozen=True)
@@ -51,17 +53,16 @@ class Exclusive(PairLearner):
 
     def __init__(self, potential: nn.Module, generator: LatentGenerator, config: ExclusiveConfig) -> None:
         self.config = config
-        self.gains = [m.weight for m in generator.modules() if isinstance(m, nn.BatchNorm1d | nn.BatchNorm2d)]
         more: dict[str, tuple[nn.Module, float]] = {}
         if config.entropy == "variational":
             more["inference"] = (_inference(generator, config.inference_width), config.generator_lr)
-        elif not self.gains:
+        elif not batch_norm_gains(generator):
             raise InputError(
                 "the entropy of batch norm gains needs a generator with batch norm; set its norm, or entropy"
             )
         super().__init__(potential, generator, config, more)
 
-    def update(self, batch: Tensor, rng: torch.Generator) -> Metrics:
+    def update(self, batch: Tensor, rng: Rng) -> Metrics:
         with torch.no_grad():
             samples, _ = self.generator.draw(len(batch), rng)
         metrics = likelihood_step(self, batch, samples, self.config.control_weight, "generated")
@@ -76,10 +77,16 @@ class Exclusive(PairLearner):
     def _entropy(self, x: Tensor, h: Tensor) -> Tensor:
         """The entropy up to a constant, or what stands for it."""
         if self.config.entropy == "batch-norm":
-            return torch.stack([gain.square().log().sum() for gain in self.gains]).sum()
+            gains = batch_norm_gains(self.generator)
+            return torch.stack([gain.square().log().sum() for gain in gains]).sum() / self.replicas
         # H[x] ≥ H[h] + H[x | h] + E log r(h | x); the first two are constant, r = N(m(x), I) learns to be tight.
         error: Tensor = (h - self.modules["inference"](x)).square().sum(1).mean()
         return -error / 2
+
+
+def batch_norm_gains(module: nn.Module) -> list[Tensor]:
+    """The gains γ of all batch norm layers."""
+    return [m.weight for m in module.modules() if isinstance(m, _BatchNorm)]
 
 
 def _inference(generator: LatentGenerator, width: int) -> nn.Module:

@@ -16,11 +16,12 @@ from torch.nn.functional import softplus
 from nrf.errors import InputError
 from nrf.learners.base import Learner, LearnerConfig, Metrics, PairLearner, checked
 from nrf.learners.revision import Revision
-from nrf.models import LatentGenerator, frozen
+from nrf.models import LatentGenerator, frozen, together
 from nrf.samplers import Sampler
+from nrf.seeds import Rng
 
 CriticLoss = Callable[[Tensor, Tensor], Tensor]
-Penalty = Callable[[nn.Module, Tensor, Tensor, torch.Generator], Tensor]
+Penalty = Callable[[nn.Module, Tensor, Tensor, Rng], Tensor]
 
 
 @dataclass(frozen=True)
@@ -68,11 +69,11 @@ class Adversarial(PairLearner):
         super().__init__(potential, generator, config)
         self.config, self.critic_loss, self.generator_loss, self.penalty = config, critic_loss, generator_loss, penalty
 
-    def update(self, batch: Tensor, rng: torch.Generator) -> Metrics:
+    def update(self, batch: Tensor, rng: Rng) -> Metrics:
         for _ in range(self.config.n_critic):
             with torch.no_grad():
                 samples, _ = self.generator.draw(len(batch), rng)
-            u_data, u_samples = self.potential(torch.cat([batch, samples])).split([len(batch), len(samples)])
+            u_data, u_samples = together(self.potential, batch, samples)
             loss = self.critic_loss(u_data, u_samples)
             if self.penalty is not None:
                 loss = loss + self.penalty(self.potential, batch, samples, rng)

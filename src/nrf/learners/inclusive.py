@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-import torch
 from torch import Tensor, nn
 
 from nrf.learners.base import Learner, LearnerConfig, Metrics, PairLearner, checked
 from nrf.learners.revision import Revision
 from nrf.losses import adversarial_loss, control_loss, potential_loss, regression_loss
-from nrf.models import LatentGenerator, frozen
+from nrf.models import LatentGenerator, frozen, together
 from nrf.samplers import Sampler
+from nrf.seeds import Rng
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Inclusive(PairLearner):
         super().__init__(potential, generator, config)
         self.sampler, self.revision, self.config = sampler, revision, config
 
-    def update(self, batch: Tensor, rng: torch.Generator) -> Metrics:
+    def update(self, batch: Tensor, rng: Rng) -> Metrics:
         with frozen(self.potential, self.generator):
             proposed, latent = self.generator.propose(len(batch), rng)
             x, h = self.revision(self.potential, self.generator, self.sampler, proposed, latent, rng)
@@ -61,7 +61,7 @@ class Inclusive(PairLearner):
         tensors = {"batch": batch, "proposed_samples": proposed, "revised_samples": x, "revised_codes": h}
         return checked(metrics | {"revision_distance": distance}, **tensors)
 
-    def _step_generator(self, x: Tensor, h: Tensor, rng: torch.Generator) -> Tensor:
+    def _step_generator(self, x: Tensor, h: Tensor, rng: Rng) -> Tensor:
         if self.config.generator_loss == "regression":
             loss = regression_loss(x, self.generator(h))
             self.descend(loss, "generator")
@@ -77,8 +77,7 @@ def likelihood_step(
     learner: PairLearner, data: Tensor, samples: Tensor, control_weight: float, kind: str = "revised"
 ) -> Metrics:
     """Step the potential up the likelihood, with samples in place of the model's expectation."""
-    # One pass over both halves: half the overhead, and batch norm, where there is one, sees both alike.
-    u_data, u_samples = learner.potential(torch.cat([data, samples])).split([len(data), len(samples)])
+    u_data, u_samples = together(learner.potential, data, samples)
     loss = potential_loss(u_data, u_samples)
     if control_weight > 0:
         loss = loss + control_weight * control_loss(u_data)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor, nn
 
 from nrf.learners.base import Learner
@@ -16,6 +15,7 @@ from nrf.learners.contrastive import Contrastive, ContrastiveConfig, Memory, req
 from nrf.learners.revision import Revision
 from nrf.models import LatentGenerator
 from nrf.samplers import Sampler
+from nrf.seeds import Rng, places
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,6 @@ class PCDConfig(ContrastiveConfig):
 class PersistentChains(Memory):
     """Chains that began at rows of the first batch."""
 
-    def fresh(self, n: int, like: Tensor, rng: torch.Generator) -> Tensor:
-        rows = torch.randint(len(like), (n,), generator=rng, device=rng.device)
+    def fresh(self, n: int, like: Tensor, rng: Rng) -> Tensor:
+        rows = places(len(like), n, rng, repeat=True)
         return like[rows].clone()

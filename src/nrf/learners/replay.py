@@ -17,6 +17,7 @@ from nrf.learners.contrastive import Contrastive, ContrastiveConfig, Memory, req
 from nrf.learners.revision import Revision
 from nrf.models import LatentGenerator
 from nrf.samplers import Sampler
+from nrf.seeds import Rng, rand
 
 
 @dataclass(frozen=True)
@@ -53,13 +54,13 @@ class ReplayBuffer(Memory):
         super().__init__(size)
         self.noise_share, self.noise_range = noise_share, noise_range
 
-    def fresh(self, n: int, like: Tensor, rng: torch.Generator) -> Tensor:
+    def fresh(self, n: int, like: Tensor, rng: Rng) -> Tensor:
         low, high = self.noise_range
-        noise = torch.rand(n, *like.shape[1:], generator=rng, device=rng.device, dtype=like.dtype)
+        noise = rand((n, *like.shape[1:]), rng, like.dtype)
         return low + (high - low) * noise
 
-    def begin(self, batch: Tensor, rng: torch.Generator) -> tuple[Tensor, Tensor]:
-        start, places = super().begin(batch, rng)
-        anew = torch.rand(len(batch), generator=rng, device=rng.device) < self.noise_share
+    def begin(self, batch: Tensor, rng: Rng) -> tuple[Tensor, Tensor]:
+        start, chosen = super().begin(batch, rng)
+        anew = rand((len(batch),), rng) < self.noise_share
         noise = self.fresh(len(batch), batch, rng)
-        return torch.where(anew.reshape(-1, *(1,) * (batch.ndim - 1)), noise, start), places
+        return torch.where(anew.reshape(-1, *(1,) * (batch.ndim - 1)), noise, start), chosen

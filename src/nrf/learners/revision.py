@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-import torch
 from torch import Tensor, nn
 
 from nrf.errors import InputError
 from nrf.models import LatentGenerator
 from nrf.samplers import CoopNet, GradFn, Position, Sampler, run
+from nrf.seeds import Rng
 from nrf.targets import ConditionalTarget, JointTarget, PotentialTarget
 
 Target = Literal["x", "joint", "conditional"]
@@ -68,7 +68,7 @@ class Revision:
         sampler: Sampler,
         x: Tensor,
         h: Tensor,
-        rng: torch.Generator,
+        rng: Rng,
     ) -> tuple[Tensor, Tensor]:
         """Revise ``(x, h)``; with target ``x`` the codes come back as they were."""
         position: Position

@@ -18,6 +18,7 @@ from nrf.learners.revision import Revision
 from nrf.losses import adversarial_loss, potential_loss
 from nrf.models import LatentGenerator
 from nrf.samplers import Sampler
+from nrf.seeds import Rng, rand
 
 
 @dataclass(frozen=True)
@@ -32,11 +33,9 @@ class WGANGPConfig(AdversarialConfig):
         return Adversarial(potential, generator, self, potential_loss, adversarial_loss, penalty)
 
 
-def gradient_penalty(
-    potential: nn.Module, data: Tensor, samples: Tensor, rng: torch.Generator, weight: float
-) -> Tensor:
+def gradient_penalty(potential: nn.Module, data: Tensor, samples: Tensor, rng: Rng, weight: float) -> Tensor:
     """``λ E(‖∇u(x̂)‖ − 1)²`` at points on the lines between data and samples."""
-    share = torch.rand(len(data), *(1,) * (data.ndim - 1), generator=rng, device=rng.device)
+    share = rand((len(data), *(1,) * (data.ndim - 1)), rng)
     between = torch.lerp(samples, data, share).detach().requires_grad_(True)
     (slope,) = torch.autograd.grad(potential(between).sum(), between, create_graph=True)
     penalty: Tensor = weight * (slope.flatten(1).norm(dim=1) - 1).square().mean()

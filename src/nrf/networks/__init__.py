@@ -12,6 +12,7 @@ from nrf.networks.convnet import (
 from nrf.networks.layers import data_dependent_init
 from nrf.networks.mlp import MLPGenerator, MLPPotential
 from nrf.networks.resnet import ResNetGenerator, ResNetPotential
+from nrf.networks.stacked import replica_state, stack
 
 POTENTIALS: dict[str, type[PotentialConfig]] = {
     "mlp": MLPPotential,
@@ -43,4 +44,6 @@ __all__ = [
     "StandardCNNGenerator",
     "StandardCNNPotential",
     "data_dependent_init",
+    "replica_state",
+    "stack",
 ]

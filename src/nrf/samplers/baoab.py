@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import torch
-
 from nrf.samplers.base import Chain, GradFn, WithMomentum, noise
+from nrf.seeds import Rng
 
 
 @dataclass(frozen=True)
@@ -24,6 +23,7 @@ class BAOAB(WithMomentum):
         Leimkuhler & Matthews, "Rational construction of stochastic numerical methods for molecular sampling".
 
     Example:
+        >>> import torch
         >>> from nrf.samplers import run
         >>> climb = BAOAB(step_size=1.0, friction=1.0, temperature=0.0)
         >>> chain = run(climb, (torch.tensor([4.0]),), lambda z, l: (-z[0],), 1, torch.Generator())
@@ -31,7 +31,7 @@ class BAOAB(WithMomentum):
         tensor([3.])
     """
 
-    def step(self, chain: Chain, grad_fn: GradFn, l: int, rng: torch.Generator) -> Chain:
+    def step(self, chain: Chain, grad_fn: GradFn, l: int, rng: Rng) -> Chain:
         times = [math.sqrt(size) for size in self.step_sizes(l, len(chain.position))]
         grads = grad_fn(chain.position, l)
         kick, variance = 0.5 if l == 0 else 1.0, self.friction * (2 - self.friction) * self.temperature

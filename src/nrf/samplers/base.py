@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from nrf.errors import InputError
+from nrf.seeds import Rng, randn
 
 Position = tuple[Tensor, ...]
 """``(x,)`` or ``(x, h)``; the first block is always x."""
@@ -71,7 +72,7 @@ class Sampler(ABC):
         """Chains at rest at a position."""
 
     @abstractmethod
-    def step(self, chain: Chain, grad_fn: GradFn, l: int, rng: torch.Generator) -> Chain:
+    def step(self, chain: Chain, grad_fn: GradFn, l: int, rng: Rng) -> Chain:
         """The chains after step ``l``; the state given is left as it was."""
 
     def step_sizes(self, l: int, n_blocks: int) -> tuple[float, ...]:
@@ -103,11 +104,11 @@ def polynomial(a: float, b: float, c: float) -> dict[str, float | tuple[float, f
     return {"step_size": a**-c, "decay": (b, c)}
 
 
-def noise(like: Tensor, variance: float, rng: torch.Generator) -> Tensor | float:
+def noise(like: Tensor, variance: float, rng: Rng) -> Tensor | float:
     """Gaussian noise of that variance; at variance 0 nothing is drawn, so nothing is spent."""
     if variance == 0:
         return 0.0
-    return math.sqrt(variance) * torch.randn(like.shape, generator=rng, device=like.device, dtype=like.dtype)
+    return math.sqrt(variance) * randn(like.shape, rng, like.dtype)
 
 
 @dataclass(frozen=True)
@@ -117,7 +118,7 @@ class FirstOrder(Sampler):
     def init(self, position: Position) -> Chain:
         return Chain(position)
 
-    def step(self, chain: Chain, grad_fn: GradFn, l: int, rng: torch.Generator) -> Chain:
+    def step(self, chain: Chain, grad_fn: GradFn, l: int, rng: Rng) -> Chain:
         sizes = self.step_sizes(l, len(chain.position))
         grads = grad_fn(chain.position, l)
         x, *latents = (
@@ -125,7 +126,7 @@ class FirstOrder(Sampler):
         )
         return Chain((self.confine(x)[0], *latents))
 
-    def move(self, z: Tensor, delta: Tensor, size: float, rng: torch.Generator) -> Tensor:
+    def move(self, z: Tensor, delta: Tensor, size: float, rng: Rng) -> Tensor:
         """One block's step."""
         return z + size * delta + noise(z, 2 * size * self.temperature, rng)
 
@@ -163,7 +164,7 @@ class WithMomentum(Sampler):
 class SecondOrder(WithMomentum):
     """Second-order Langevin dynamics with friction: ``v ← (1−β)v + δΔ + √(2βδτ) η``, then ``z ← z + v``; ``v⁰ = 0``."""
 
-    def step(self, chain: Chain, grad_fn: GradFn, l: int, rng: torch.Generator) -> Chain:
+    def step(self, chain: Chain, grad_fn: GradFn, l: int, rng: Rng) -> Chain:
         sizes = self.step_sizes(l, len(chain.position))
         grads = grad_fn(chain.position, l)
         momenta = [
@@ -178,7 +179,7 @@ def run(
     position: Position,
     grad_fn: GradFn,
     n_steps: int,
-    rng: torch.Generator,
+    rng: Rng,
     trace: Callable[[int, Chain], None] | None = None,
 ) -> Chain:
     """``n_steps`` steps from a position.

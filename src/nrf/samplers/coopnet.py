@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Protocol, runtime_checkable
 
-import torch
 from torch import Tensor
 
 from nrf.errors import InputError
 from nrf.samplers.base import Chain, FirstOrder, GradFn, Position
 from nrf.samplers.sgld import SGLD
+from nrf.seeds import Rng
 
 
 @runtime_checkable
@@ -44,7 +44,7 @@ class CoopNet(FirstOrder):
         """The steps of x alone, for rows that have no code."""
         return SGLD(**{f.name: getattr(self, f.name) for f in fields(SGLD)})
 
-    def step(self, chain: Chain, grad_fn: GradFn, l: int, rng: torch.Generator) -> Chain:
+    def step(self, chain: Chain, grad_fn: GradFn, l: int, rng: Rng) -> Chain:
         if not isinstance(grad_fn, BlockGradFn) or len(chain.position) != 2:
             raise InputError("CoopNet interleaves x and h: give it a position (x, h) and a ConditionalTarget")
         x, h = chain.position

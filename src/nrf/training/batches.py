@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -17,18 +18,18 @@ class Batches:
     Args:
         data: All training rows.
         batch_size: Rows a batch; all of them if there are fewer.
-        seed: The order's seed.
+        seeds: The order's seed; with several, a batch is that of each order, one after the other.
 
     Example:
-        >>> batches = Batches(torch.arange(6.0).reshape(6, 1), batch_size=3, seed=0)
+        >>> batches = Batches(torch.arange(6.0).reshape(6, 1), batch_size=3, seeds=[0])
         >>> sorted(torch.cat([batches.at(0), batches.at(1)]).flatten().tolist())
         [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
     """
 
-    def __init__(self, data: Tensor, batch_size: int, seed: int) -> None:
+    def __init__(self, data: Tensor, batch_size: int, seeds: Sequence[int]) -> None:
         if len(data) < 2:
             raise InputError(f"training needs at least 2 rows, got {len(data)}")
-        self.data, self.seed = data, seed
+        self.data, self.seeds = data, list(seeds)
         self.batch_size = min(batch_size, len(data))
         self.per_epoch = len(data) // self.batch_size
         self._epoch = -1
@@ -42,10 +43,10 @@ class Batches:
         """The batch of a step, counted from 0."""
         epoch, cursor = self.position(step)
         if epoch != self._epoch:
-            self._order = torch.randperm(len(self.data), generator=stream(self.seed, "order", epoch))
-            self._order = self._order.to(self.data.device)
+            orders = [torch.randperm(len(self.data), generator=stream(seed, "order", epoch)) for seed in self.seeds]
+            self._order = torch.stack(orders).to(self.data.device)
             self._epoch = epoch
-        return self.data[self._order[cursor * self.batch_size : (cursor + 1) * self.batch_size]]
+        return self.data[self._order[:, cursor * self.batch_size : (cursor + 1) * self.batch_size].flatten()]
 
     def fingerprint(self) -> str:
         """A digest of the rows: a run is not resumed on other data."""

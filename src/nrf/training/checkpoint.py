@@ -137,11 +137,16 @@ def pack(
 
 def load_module(module: nn.Module, checkpoint: Checkpoint, prefix: str, path: Path) -> None:
     """Put stored tensors into a module; a mismatch names the file and the tensors."""
+    load_state(module, checkpoint.group(prefix), path, prefix)
+
+
+def load_state(module: nn.Module, state: Mapping[str, Tensor], path: Path, what: str = "weights") -> None:
+    """The same for a state that has been taken out."""
     try:
-        module.load_state_dict(checkpoint.group(prefix))
+        module.load_state_dict(state)
     except RuntimeError as error:
         reason = " ".join(str(error).split())
-        raise CheckpointError(f"{path}: does not fit the model ({prefix}): {reason}") from error
+        raise CheckpointError(f"{path}: does not fit the model ({what}): {reason}") from error
 
 
 def load_optimizer(optimizer: Optimizer, checkpoint: Checkpoint, name: str, path: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from nrf.errors import CheckpointError, InputError, NonFiniteError
 from nrf.learners.base import Learner
-from nrf.seeds import stream
+from nrf.seeds import streams
 from nrf.training import checkpoint as ckpt
 from nrf.training.batches import Batches
 from nrf.training.folder import RunFolder
@@ -87,7 +87,7 @@ class Trainer:
         learner: Freshly built; resuming overwrites its state.
         data: Training rows on the learner's device.
         config: Length and bookkeeping.
-        seed: Seed of the data order and of the learner's randomness.
+        seeds: Seed of the data order and of the learner's randomness: one, or one a replica.
         folder: Where the run lives.
         description: Stored in each checkpoint: what it takes to build the models again.
     """
@@ -97,14 +97,14 @@ class Trainer:
         learner: Learner,
         data: Tensor,
         config: TrainConfig,
-        seed: int,
+        seeds: Sequence[int],
         folder: RunFolder,
         description: Mapping[str, Any],
     ) -> None:
         self.learner, self.config, self.folder, self.description = learner, config, folder, description
-        self.batches = Batches(data, config.batch_size, seed)
+        self.batches = Batches(data, config.batch_size, seeds)
         self.total = config.length(self.batches.per_epoch)
-        self.rng = stream(seed, "learner", device=data.device)
+        self.rng = streams(seeds, "learner", device=data.device)
         self.averages = _averages(learner.modules, config.ema_decay)
         self._first_rates = {name: [g["lr"] for g in opt.param_groups] for name, opt in learner.optimizers.items()}
         self.step = 0
