@@ -47,10 +47,10 @@ class Toy:
     def seeds(self, config):
         return [0]
 
-    def cells(self, config):
+    def cells(self, config, folder):
         return [Cell(f"c{i}", partial(square, self.log, i)) for i in range(config.n)]
 
-    def summarise(self, config, results):
+    def summarise(self, config, results, folder):
         total = sum(r["value"] for r in results.values())
         row = Row("sum", "total", total, paper=14.0)
         return Outcome([row], [Section("Sum", "The sum.", [with_paper([row])])])

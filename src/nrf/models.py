@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -90,12 +90,20 @@ class LatentGenerator(nn.Module):
     def latent_gradient(self, x: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
         """``J_g(h)ᵀ (x − g(h)) / σ² − h`` by one vector-Jacobian product, and ``g(h) / σ²``."""
         self.require_density()
+        mean, pull_back = self._linearised(h)
+        pulled_back = pull_back((x - mean) / self.sigma**2)
+        return pulled_back - h, mean / self.sigma**2
+
+    def _linearised(self, h: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+        """The mean and its vector-Jacobian product: in closed form where the network has one, else by autograd."""
+        if getattr(self.network, "has_closed_form", False):
+            network: Any = self.network
+            found: tuple[Tensor, Callable[[Tensor], Tensor]] = network.linearised(h)
+            return found
         with torch.enable_grad():
             h = h.detach().requires_grad_(True)
             mean = self(h)
-            residual = (x - mean).detach() / self.sigma**2
-            (pulled_back,) = torch.autograd.grad(mean, h, residual)
-        return pulled_back - h.detach(), mean.detach() / self.sigma**2
+        return mean.detach(), lambda grad: torch.autograd.grad(mean, h, grad)[0]
 
     @torch.no_grad()
     def pull(self, h: Tensor) -> Tensor:

@@ -41,7 +41,7 @@ class Streams:
     def set_state(self, state: Tensor) -> None:
         """What :meth:`get_state` gave."""
         for generator, row in zip(self.generators, state, strict=True):
-            generator.set_state(row)
+            generator.set_state(row.clone())
 
 
 Rng = torch.Generator | Streams

@@ -68,7 +68,8 @@ def _gmm() -> dict[str, Preset]:
             iterations=20_000, lr_final=0.05, ema_decay=0.999, log_every=200, checkpoint_every=2000, threads=1
         ),
     )
-    return {"gmm-short": short, "gmm-paper": paper, "gmm-released": released}
+    best = replace(short, train=replace(short.train, iterations=160_000))
+    return {"gmm-short": short, "gmm-best": best, "gmm-paper": paper, "gmm-released": released}
 
 
 def _digits() -> dict[str, Preset]:

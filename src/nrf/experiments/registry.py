@@ -6,12 +6,14 @@ import difflib
 from pathlib import Path
 
 from nrf.errors import InputError
+from nrf.experiments.gmm import Mixture
 from nrf.experiments.record import Record
 from nrf.experiments.reproduce import Experiment
 from nrf.experiments.sampler_study import SamplerStudy
 
 EXPERIMENTS: dict[str, Experiment] = {
     "sampler-study": SamplerStudy(),
+    "gmm": Mixture(),
 }
 
 PAPER: dict[str, str] = {

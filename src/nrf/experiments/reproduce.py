@@ -67,9 +67,11 @@ class Experiment(Protocol):
 
     def seeds(self, config: Any) -> Sequence[int]: ...
 
-    def cells(self, config: Any) -> Sequence[Cell]: ...
+    def cells(self, config: Any, folder: Path) -> Sequence[Cell]:
+        """The work; what outlives a cell, such as the run folder of a training, goes below ``folder``."""
+        ...
 
-    def summarise(self, config: Any, results: Mapping[str, dict[str, Any]]) -> Outcome: ...
+    def summarise(self, config: Any, results: Mapping[str, dict[str, Any]], folder: Path) -> Outcome: ...
 
 
 @dataclass(frozen=True)
@@ -96,12 +98,12 @@ def reproduce(experiment: Experiment, options: Options, say: Callable[[str], Non
     settings = to_json(config)
     digest = hashlib.blake2b(json.dumps(settings, sort_keys=True).encode(), digest_size=4).hexdigest()
     folder = options.out / f"{experiment.name}-{digest}"
-    cells = experiment.cells(config)
+    cells = experiment.cells(config, folder)
     if len({cell.key for cell in cells}) != len(cells):
         raise InputError(f"{experiment.name} names two cells alike")
     wall = _run_missing(experiment.name, cells, folder, options)
     stored = {cell.key: _stored(folder, cell.key) for cell in cells}
-    outcome = experiment.summarise(config, {key: cell["result"] for key, cell in stored.items()})
+    outcome = experiment.summarise(config, {key: cell["result"] for key, cell in stored.items()}, folder)
     made_by = ", ".join(sorted({cell["commit"] for cell in stored.values() if cell["commit"]})) or None
     command = f"nrf reproduce {experiment.name}{' --quick' if options.quick else ''}"
     record = Record(

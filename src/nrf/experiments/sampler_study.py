@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -56,7 +57,7 @@ class SamplerStudy:
     def seeds(self, config: StudyConfig) -> Sequence[int]:
         return range(config.runs)
 
-    def cells(self, config: StudyConfig) -> list[Cell]:
+    def cells(self, config: StudyConfig, folder: Path) -> list[Cell]:
         cells = [
             Cell(_main_key(draw, r, name), partial(kl_curve, config, name, draw, r))
             for draw in config.draws
@@ -76,7 +77,7 @@ class SamplerStudy:
         ]
         return cells + [Cell(_sweep_key(*s), partial(sweep_cell, config, *s)) for s in sweep_settings(config)]
 
-    def summarise(self, config: StudyConfig, results: Results) -> Outcome:
+    def summarise(self, config: StudyConfig, results: Results, folder: Path) -> Outcome:
         parts = [part(config, results) for part in (_figure, _scales, _inner, _sweep)]
         final = {row.method: row for row in parts[0][0] if row.case in (f"draw {config.draws[0]}", "all draws")}
         headline = [

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from nrf.metrics.density import PlaneGrid, kl_from, log_partition, mean_log_likelihood, mixture_log_density
+from nrf.metrics.density import (
+    PlaneGrid,
+    fitted_inverse_temperature,
+    kernel_log_likelihood,
+    kl_from,
+    log_partition,
+    mean_log_likelihood,
+    mixture_log_density,
+)
 from nrf.metrics.detection import auroc, nearest_neighbour_score
 from nrf.metrics.gaussian import fitted_gaussian_kl, perfect_kl
 from nrf.metrics.modes import ModeCoverage, mode_coverage
@@ -12,6 +20,8 @@ __all__ = [
     "PlaneGrid",
     "auroc",
     "fitted_gaussian_kl",
+    "fitted_inverse_temperature",
+    "kernel_log_likelihood",
     "kl_from",
     "log_partition",
     "mean_log_likelihood",

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Literal
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
-from nrf.errors import InputError
 from nrf.networks.base import DataInitialised, Latent, Shape, size_of
+from nrf.networks.closed_form import Perceptron, Plain
 from nrf.networks.layers import (
     OUTPUTS,
     Activation,
@@ -23,7 +20,6 @@ from nrf.networks.layers import (
     batch_norm,
     normalised,
 )
-from nrf.networks.stacked import StackedLinear
 
 
 @dataclass(frozen=True)
@@ -58,58 +54,7 @@ class MLPPotential(DataInitialised):
             layers.append(activation(self.activation, self.slope))
             n_in = n_out
         layers.append(normalised(nn.Linear(n_in, 1), self.norm, train_gain=self.train_gain != "none"))
-        body = nn.Sequential(*layers)
-        return Scalar(body) if self.norm == "batch" else Perceptron(body)
-
-
-class Perceptron(Scalar):
-    """A potential of linear layers and activations alone, which knows its gradient in closed form."""
-
-    @torch.no_grad()
-    def gradient(self, x: Tensor) -> Tensor:
-        """``∇u`` row by row: one pass forward and one back, without a graph, and without the value of ``u``."""
-        *hidden, last = self.body.children()
-        back: list[Callable[[Tensor], Tensor]] = []
-        z = x
-        for layer in hidden:
-            if isinstance(layer, nn.Flatten):
-                z = layer(z)
-            elif isinstance(layer, nn.Linear | StackedLinear):
-                z = layer(z)
-                back.append(partial(pull_back, layer))
-            else:
-                out = layer(z)
-                back.append(partial(slope_of(layer), z, out))
-                z = out
-        grad = pull_back(last, z.new_ones(len(z), 1))
-        for step in reversed(back):
-            grad = step(grad)
-        return grad.reshape(x.shape)
-
-
-def pull_back(layer: nn.Module, grad: Tensor) -> Tensor:
-    """A gradient's way from the output of a linear layer to its input."""
-    if isinstance(layer, StackedLinear):
-        return layer.pull_back(grad)
-    weight: Tensor = layer.weight  # type: ignore[assignment]
-    return grad @ weight
-
-
-def slope_of(layer: nn.Module) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-    """A gradient's way through an activation, from its input, its output and the gradient at its output."""
-    aten = torch.ops.aten
-    match layer:
-        case nn.LeakyReLU():
-            slope = layer.negative_slope
-            return lambda z, out, grad: aten.leaky_relu_backward(grad, z, slope, False)
-        case nn.ReLU():
-            return lambda z, out, grad: aten.threshold_backward(grad, z, 0)
-        case nn.Tanh():
-            return lambda z, out, grad: aten.tanh_backward(grad, out)
-        case nn.Softplus():
-            beta, threshold = layer.beta, layer.threshold
-            return lambda z, out, grad: aten.softplus_backward(grad, z, beta, threshold)
-    raise InputError(f"no closed-form slope of {type(layer).__name__}")
+        return Scalar(nn.Sequential(*layers)) if self.norm == "batch" else Perceptron(Plain(*layers))
 
 
 @dataclass(frozen=True)
@@ -147,4 +92,4 @@ class MLPGenerator(Latent):
             n_in = n_out
         layers.append(normalised(nn.Linear(n_in, size_of(event_shape)), self.output_norm))
         layers += [OUTPUTS[self.output](), nn.Unflatten(1, event_shape)]
-        return nn.Sequential(*layers)
+        return Plain(*layers)

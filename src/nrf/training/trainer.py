@@ -114,6 +114,11 @@ class Trainer:
         self._fingerprint = self.batches.fingerprint()
         self._last_good: Path | None = None
 
+    @property
+    def seconds(self) -> float:
+        """Time spent on iterations, over all sittings."""
+        return self._seconds
+
     def resume(self) -> bool:
         """Take up the newest checkpoint; False if there is none yet."""
         path = self.folder.latest()

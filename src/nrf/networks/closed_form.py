@@ -1,0 +1,103 @@
+"""Plain networks that know their derivative: one pass forward, one back, no graph.
+
+Autograd spends more time on bookkeeping than a small network on arithmetic. Linear layers, activations, reshapes and
+batch norm with running statistics have a derivative that can be written down, and then compiled as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from nrf.networks.layers import Scalar
+from nrf.networks.stacked import StackedBatchNorm, StackedLinear
+
+Back = Callable[[Tensor], Tensor]
+"""A gradient's way from the output of a layer to its input."""
+
+
+class Plain(nn.Sequential):
+    """A sequence of layers, each of which has a line in :func:`passed`."""
+
+    def linearised(self, x: Tensor) -> tuple[Tensor, Back]:
+        """The output, and what takes a gradient back to the input (a vector-Jacobian product)."""
+        return linearised(self, x)
+
+    @property
+    def has_closed_form(self) -> bool:
+        """Whether rows are mapped one by one now: batch norm by the batch's own statistics mixes them."""
+        return not any(isinstance(m, _BatchNorm) and (m.training or m.running_mean is None) for m in self)
+
+
+class Perceptron(Scalar):
+    """A potential of plain layers, whose gradient is in closed form."""
+
+    body: Plain
+
+    @torch.no_grad()
+    def gradient(self, x: Tensor) -> Tensor:
+        """``∇u`` row by row; the value of ``u`` is not computed."""
+        *hidden, last = self.body.children()
+        out, pull_back = linearised(hidden, x)
+        grad = _back_through(last, out.new_ones(len(out), 1))
+        return pull_back(grad)
+
+
+@torch.no_grad()
+def linearised(layers: Iterable[nn.Module], x: Tensor) -> tuple[Tensor, Back]:
+    """The output of layers one after the other, and the way back through all of them."""
+    steps: list[Back] = []
+    for layer in layers:
+        x, back = passed(layer, x)
+        steps.append(back)
+
+    def pull_back(grad: Tensor) -> Tensor:
+        for step in reversed(steps):
+            grad = step(grad)
+        return grad
+
+    return x, pull_back
+
+
+def passed(layer: nn.Module, x: Tensor) -> tuple[Tensor, Back]:
+    """A layer's output and its way back."""
+    aten: Any = torch.ops.aten
+    out: Tensor = layer(x)
+    match layer:
+        case nn.Linear() | StackedLinear():
+            return out, lambda grad: _back_through(layer, grad)
+        case nn.LeakyReLU():
+            return out, lambda grad: aten.leaky_relu_backward(grad, x, layer.negative_slope, False)
+        case nn.ReLU():
+            return out, lambda grad: aten.threshold_backward(grad, x, 0)
+        case nn.Tanh():
+            return out, lambda grad: aten.tanh_backward(grad, out)
+        case nn.Sigmoid():
+            return out, lambda grad: aten.sigmoid_backward(grad, out)
+        case nn.Softplus():
+            return out, lambda grad: aten.softplus_backward(grad, x, layer.beta, layer.threshold)
+        case nn.Identity():
+            return out, lambda grad: grad
+        case nn.Flatten() | nn.Unflatten():
+            return out, lambda grad: grad.reshape(x.shape)
+        case StackedBatchNorm():
+            return out, layer.pull_back
+        case nn.BatchNorm1d():
+            return out, lambda grad: grad * _slope(layer)
+    raise TypeError(f"{type(layer).__name__} has no closed form")
+
+
+def _back_through(layer: nn.Module, grad: Tensor) -> Tensor:
+    if isinstance(layer, StackedLinear):
+        return layer.pull_back(grad)
+    weight: Tensor = layer.weight  # type: ignore[assignment]
+    return grad @ weight
+
+
+def _slope(layer: nn.BatchNorm1d) -> Tensor:
+    assert layer.running_var is not None
+    return layer.weight * (layer.running_var + layer.eps).rsqrt()
