@@ -46,7 +46,13 @@ PAPER: dict[tuple[str, str], tuple[tuple[float, float], tuple[float, float]]] = 
 """Covered modes and realistic ratio of the paper's table, mean and SD."""
 
 SAMPLE_METRICS = ("covered modes", "realistic ratio", "kernel log-likelihood")
-FIELD_METRICS = ("log-likelihood", "log-likelihood, temperature fitted", "KL from the mixture", "fitted temperature")
+FIELD_METRICS = (
+    "log-likelihood",
+    "KL from the mixture",
+    "log-likelihood, temperature fitted",
+    "KL from the mixture, temperature fitted",
+    "fitted temperature",
+)
 
 
 class Mixture:
@@ -117,42 +123,42 @@ def oracle_rows(config: GMMConfig) -> list[Row]:
             values[metric].append(value)
     paper = PAPER["oracle", "training data"]
     truth = mean_log_likelihood(lambda x: mixture_log_density(x, means, gmm.SIGMA), held_out, grid)
-    rows_of_samples = [
-        Row(
-            "oracle",
-            metric,
-            float(np.mean(v)),
-            float(np.std(v, ddof=1)),
-            len(v),
-            case="training data",
-            **({} if i > 1 else {"paper": paper[i][0], "paper_sd": paper[i][1]}),
+    rows_of_samples = []
+    for (metric, v), (quoted, quoted_sd) in zip(values.items(), (*paper, (None, None)), strict=True):
+        sd = float(np.std(v, ddof=1))
+        rows_of_samples.append(
+            Row("oracle", metric, float(np.mean(v)), sd, len(v), None, "training data", None, quoted, quoted_sd)
         )
-        for i, (metric, v) in enumerate(values.items())
-    ]
     return [*rows_of_samples, Row("oracle", "log-likelihood", truth, case="the mixture itself")]
 
 
 def _sample_section(config: GMMConfig, found: Sequence[Method], rows: Sequence[Row], results: Results) -> Section:
-    tables = []
-    for setting in (*SETTINGS, "best"):
-        table = _sample_table([m for m in found if m.setting == setting], rows, results)
-        tables.append(table)
-    tables.append(_sample_table([], rows, results, oracle=True))
+    table = _sample_table(found, rows, results)
     text = (
-        f"{DRAW_SIZE} samples at a time, {config.draws} times, mean ± SD over {config.replicas} models. Three tables: "
-        "the settings of the text, of the released scripts, and our best; then what redrawn training data reach. The "
+        f"{DRAW_SIZE} samples at a time, {config.draws} times, mean ± SD over {config.replicas} models. Settings: "
+        "those of the text, of the released scripts, and our best; the oracle redraws the training data. The "
         f"methods beside the paper's table have fewer iterations. Fields without a generator are sampled by "
         f"{LONG_CHAIN:,} steps from uniform noise. Kernel log-likelihood: held-out points under a kernel estimate from "
         "the samples."
     )
-    return Section("Samples", text, tables)
+    return Section("Samples", text, [table])
 
 
-def _sample_table(found: Sequence[Method], rows: Sequence[Row], results: Results, *, oracle: bool = False) -> Table:
-    header = ["method", "samples", "iterations", "covered modes", "paper", "realistic", "paper", "kernel log-lik."]
+def _sample_table(found: Sequence[Method], rows: Sequence[Row], results: Results) -> Table:
+    header = [
+        "method",
+        "setting",
+        "samples",
+        "iterations",
+        "covered modes",
+        "paper",
+        "realistic",
+        "paper",
+        "kernel log-lik.",
+    ]
     lines = []
-    names = [(m.name, m.setting, f"{results[m.key]['iterations']:,}") for m in found]
-    for name, setting, iterations in names + ([("oracle", None, "")] if oracle else []):
+    names: list[tuple[str, str | None, str]] = [(m.name, m.setting, f"{results[m.key]['iterations']:,}") for m in found]
+    for name, setting, iterations in [*names, ("oracle", None, "")]:
         mine = [row for row in rows if row.method == name and row.preset == setting and row.metric in SAMPLE_METRICS]
         for case in dict.fromkeys(row.case for row in mine):
             by = {row.metric: row for row in mine if row.case == case}
@@ -160,6 +166,7 @@ def _sample_table(found: Sequence[Method], rows: Sequence[Row], results: Results
             lines.append(
                 [
                     name,
+                    setting or "",
                     case or "",
                     iterations,
                     _spread(covered.mean, covered.sd, 2),
@@ -182,12 +189,12 @@ def _field_section(found: Sequence[Method], rows: Sequence[Row]) -> Section:
             cells = [_spread(by[metric].mean, by[metric].sd, 3) for metric in FIELD_METRICS]
             lines.append([method.name, method.setting, (case or "").removesuffix(" weights"), *cells])
     truth = next(row for row in rows if row.method == "oracle" and row.metric == "log-likelihood")
-    lines.append(["the mixture itself", "", "", f"{truth.mean:.3f}", "", "0", ""])
+    lines.append(["the mixture itself", "", "", f"{truth.mean:.3f}", "0", f"{truth.mean:.3f}", "0", "1"])
     text = (
         "Mean log-likelihood of 1,600 held-out points and divergence from the true mixture, in nats, normalised by "
-        "quadrature on a square of side 12. A sampler at temperature τ makes the learner fit exp(u/τ), so that is the "
-        "field; the temperature that suits the training points best is shown beside it, for a field whose shape is "
-        "right and whose scale is not."
+        "quadrature on a square of side 12. A sampler at temperature τ, or one that does not arrive, makes the learner "
+        "fit a field of the right shape and the wrong scale; so both are shown for exp u as it is, and for exp(u/τ) at "
+        "the τ that makes the training points most likely."
     )
     return Section("Likelihood", text, [Table(header, lines)])
 
