@@ -72,7 +72,8 @@ class Mixture:
         return range(config.replicas)
 
     def cells(self, config: GMMConfig, folder: Path) -> list[Cell]:
-        return [Cell(m.key, partial(train_and_measure, config, m, folder)) for m in methods(config)]
+        cheapest_first = sorted(methods(config), key=lambda method: method.cost)
+        return [Cell(m.key, partial(train_and_measure, config, m, folder)) for m in cheapest_first]
 
     def summarise(self, config: GMMConfig, results: Results, folder: Path) -> Outcome:
         found = methods(config)

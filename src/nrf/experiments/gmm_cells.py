@@ -79,6 +79,16 @@ class Method:
         return "".join(c if c.isalnum() else "-" for c in f"{self.setting}-{self.name}".lower())
 
     @property
+    def cost(self) -> float:
+        """Roughly, the passes through a network that training takes."""
+        revision, sampler = self.preset.revision, self.preset.sampler
+        steps = revision.n_steps if self.revises or not self.has_generator else 0
+        per_step = {"x": 1, "joint": 3, "conditional": 2}[revision.target]
+        if isinstance(sampler, CoopNet):
+            per_step *= sampler.n_x
+        return (self.preset.train.iterations or 0) * (4 + per_step * steps)
+
+    @property
     def is_field(self) -> bool:
         """Whether the potential claims to be a log density: an adversarial critic does not."""
         return not isinstance(self.preset.learner, GANConfig | WGANGPConfig | SNGANConfig)
