@@ -44,8 +44,41 @@ class Streams:
             generator.set_state(row.clone())
 
 
-Rng = torch.Generator | Streams
-"""The randomness of one model, or of replicas side by side."""
+class Tape:
+    """Draws made beforehand, given out in order: what a compiled function takes in place of a generator.
+
+    Args:
+        draws: Standard normal draws.
+    """
+
+    def __init__(self, draws: list[Tensor]) -> None:
+        self.draws = draws
+        self.place = 0
+
+    @classmethod
+    def record(cls, shapes: Sequence[Drawn], rng: Rng) -> Tape:
+        """Draw what :func:`shapes_drawn` says will be asked for."""
+        return cls([randn(shape, rng, dtype) for shape, dtype in shapes])
+
+    def next(self) -> Tensor:
+        """The next draw."""
+        self.place += 1
+        return self.draws[self.place - 1]
+
+
+class Recorder:
+    """Stands in for a generator and keeps a list of what it was asked for."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.generator = torch.Generator(device)
+        self.shapes: list[Drawn] = []
+
+
+Seeded = torch.Generator | Streams
+Rng = Seeded | Tape | Recorder
+"""The randomness of one model, or of replicas side by side; or what a compiler needs in its place."""
+Drawn = tuple[Sequence[int], torch.dtype | None]
 
 
 def derive(seed: int, *names: str | int) -> int:
@@ -64,7 +97,7 @@ def stream(seed: int, *names: str | int, device: torch.device | str = "cpu") -> 
     return torch.Generator(device=device).manual_seed(derive(seed, *names))
 
 
-def streams(seeds: Sequence[int], *names: str | int, device: torch.device | str = "cpu") -> Rng:
+def streams(seeds: Sequence[int], *names: str | int, device: torch.device | str = "cpu") -> Seeded:
     """The stream of that name for each seed; a plain generator for one."""
     generators = [stream(seed, *names, device=device) for seed in seeds]
     return generators[0] if len(generators) == 1 else Streams(generators)
@@ -72,7 +105,19 @@ def streams(seeds: Sequence[int], *names: str | int, device: torch.device | str 
 
 def randn(shape: Sequence[int], rng: Rng, dtype: torch.dtype | None = None) -> Tensor:
     """Standard normal draws; the first dimension counts rows."""
+    if isinstance(rng, Tape):
+        return rng.next()
+    if isinstance(rng, Recorder):
+        rng.shapes.append((tuple(shape), dtype))
+        rng = rng.generator
     return _by_rows(shape, rng, lambda s, g: torch.randn(s, generator=g, device=g.device, dtype=dtype))
+
+
+def shapes_drawn(function: Callable[[Rng], object], device: torch.device) -> list[Drawn]:
+    """The normal draws a function makes, in order, found by calling it once."""
+    recorder = Recorder(device)
+    function(recorder)
+    return recorder.shapes
 
 
 def rand(shape: Sequence[int], rng: Rng, dtype: torch.dtype | None = None) -> Tensor:
@@ -95,18 +140,17 @@ def places(size: int, n: int, rng: Rng, *, repeat: bool) -> Tensor:
             return torch.randint(share, tuple(shape), generator=generator, device=generator.device)
         return torch.randperm(share, generator=generator, device=generator.device)[: shape[0]]
 
-    share = size // _count(rng)
+    count = len(rng.generators) if isinstance(rng, Streams) else 1
+    share = size // count
     chosen = _by_rows((n,), rng, draw)
-    first = torch.arange(_count(rng), device=rng.device) * share
-    return chosen + first.repeat_interleave(n // _count(rng))
+    first = torch.arange(count, device=chosen.device) * share
+    return chosen + first.repeat_interleave(n // count)
 
 
 def _by_rows(shape: Sequence[int], rng: Rng, draw: Callable[[Sequence[int], torch.Generator], Tensor]) -> Tensor:
     if isinstance(rng, torch.Generator):
         return draw(shape, rng)
+    if not isinstance(rng, Streams):
+        raise TypeError(f"{type(rng).__name__} gives normal draws only")
     share = (shape[0] // len(rng.generators), *shape[1:])
     return torch.cat([draw(share, g) for g in rng.generators])
-
-
-def _count(rng: Rng) -> int:
-    return 1 if isinstance(rng, torch.Generator) else len(rng.generators)

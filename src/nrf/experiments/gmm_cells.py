@@ -115,8 +115,8 @@ def methods(config: GMMConfig) -> list[Method]:
 
 def _sized(config: GMMConfig, name: str, preset: Preset) -> Preset:
     iterations = config.side_iterations if name in SLOW else config.iterations
-    changes = {"iterations": iterations, "log_every": min(1000, iterations), "checkpoint_every": 4000}
-    return replace(preset, replicas=config.replicas, train=replace(preset.train, **changes))
+    length = replace(preset.train, iterations=iterations, log_every=min(1000, iterations), checkpoint_every=4000)
+    return replace(preset, replicas=config.replicas, train=length)
 
 
 def _of(setting: str) -> list[tuple[str, Preset]]:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.optim import Adam, Optimizer, RMSprop
 
 from nrf.errors import InputError, NonFiniteError
+from nrf.learners.reviser import Reviser
 from nrf.learners.revision import Revision
 from nrf.models import LatentGenerator, replicas_of
 from nrf.networks import stack
@@ -36,6 +37,10 @@ class Learner(ABC):
     @abstractmethod
     def update(self, batch: Tensor, rng: Rng) -> Metrics:
         """One iteration on one batch of data; all randomness comes from ``rng``."""
+
+    def compile(self) -> bool:
+        """Compile what can be; False if there is nothing. Results stay equal but for rounding."""
+        return False
 
 
 @dataclass(frozen=True)
@@ -132,6 +137,40 @@ class PairLearner(Learner):
         loss.backward()  # type: ignore[no-untyped-call]
         for name in names:
             self.optimizers[name].step()
+
+
+class SamplingLearner(PairLearner):
+    """A learner that revises samples.
+
+    Args:
+        potential: ``u``.
+        generator: ``q(x, h)``.
+        sampler: Any sampler.
+        revision: Target and length of the revision.
+        config: The optimisers' settings.
+        more: Further modules, as for :class:`PairLearner`.
+    """
+
+    def __init__(
+        self,
+        potential: nn.Module,
+        generator: LatentGenerator,
+        sampler: Sampler,
+        revision: Revision,
+        config: LearnerConfig,
+        more: Mapping[str, tuple[nn.Module, float]] | None = None,
+    ) -> None:
+        revision.check(sampler, generator)
+        self.sampler, self.revision = sampler, revision
+        super().__init__(potential, generator, config, more)
+
+    def adopt(self, modules: Mapping[str, nn.Module]) -> None:
+        super().adopt(modules)
+        self.revise = Reviser(self.potential, self.generator, self.sampler, self.revision)
+
+    def compile(self) -> bool:
+        self.revise.compile()
+        return self.revise.is_compiled
 
 
 def side_by_side(learners: Sequence[Learner]) -> Learner:

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from nrf.errors import InputError
-from nrf.learners.base import LearnerConfig, Metrics, PairLearner, checked
+from nrf.learners.base import LearnerConfig, Metrics, SamplingLearner, checked
 from nrf.learners.inclusive import likelihood_step
 from nrf.learners.revision import Revision
-from nrf.models import LatentGenerator, frozen
+from nrf.models import LatentGenerator
 from nrf.samplers import Sampler
 from nrf.seeds import Rng, places
 
@@ -47,7 +47,7 @@ def require_memory(chains: int, batch: int) -> None:
         raise InputError(f"the memory holds {chains} chains, fewer than a batch has rows ({batch}); enlarge it")
 
 
-class Contrastive(PairLearner):
+class Contrastive(SamplingLearner):
     """One iteration: begin chains, run the sampler on p(x), step the potential, keep what is to be kept.
 
     Args:
@@ -70,9 +70,9 @@ class Contrastive(PairLearner):
     ) -> None:
         if revision.target != "x":
             raise InputError("contrastive learning has no codes: set the revision's target to x")
-        revision.check(sampler, generator)
-        super().__init__(potential, generator, config, {} if memory is None else {"memory": (memory, 0.0)})
-        self.sampler, self.revision, self.config = sampler, revision, config
+        more: dict[str, tuple[nn.Module, float]] = {} if memory is None else {"memory": (memory, 0.0)}
+        super().__init__(potential, generator, sampler, revision, config, more)
+        self.config = config
 
     @property
     def memory(self) -> Memory | None:
@@ -81,9 +81,7 @@ class Contrastive(PairLearner):
 
     def update(self, batch: Tensor, rng: Rng) -> Metrics:
         start, chosen = (batch, None) if self.memory is None else self.memory.begin(batch, rng)
-        with frozen(self.potential):
-            codes = batch.new_zeros(0)
-            samples, _ = self.revision(self.potential, self.generator, self.sampler, start, codes, rng)
+        samples, _ = self.revise(start, batch.new_zeros(0), rng)
         metrics = likelihood_step(self, batch, samples, self.config.control_weight)
         distance = (samples - start).flatten(1).norm(dim=1).mean()
         checked(metrics | {"revision_distance": distance}, batch=batch, revised_samples=samples)

@@ -7,7 +7,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from nrf.learners.base import Learner, LearnerConfig, Metrics, PairLearner, checked
+from nrf.learners.base import Learner, LearnerConfig, Metrics, PairLearner, SamplingLearner, checked
 from nrf.learners.revision import Revision
 from nrf.losses import adversarial_loss, control_loss, potential_loss, regression_loss
 from nrf.models import LatentGenerator, frozen, together
@@ -28,7 +28,7 @@ class InclusiveConfig(LearnerConfig):
         return Inclusive(potential, generator, sampler, revision, self)
 
 
-class Inclusive(PairLearner):
+class Inclusive(SamplingLearner):
     """One iteration: propose with the generator, revise with the sampler, then step both networks.
 
     Args:
@@ -47,14 +47,13 @@ class Inclusive(PairLearner):
         revision: Revision,
         config: InclusiveConfig,
     ) -> None:
-        revision.check(sampler, generator)
-        super().__init__(potential, generator, config)
-        self.sampler, self.revision, self.config = sampler, revision, config
+        super().__init__(potential, generator, sampler, revision, config)
+        self.config = config
 
     def update(self, batch: Tensor, rng: Rng) -> Metrics:
-        with frozen(self.potential, self.generator):
+        with frozen(self.generator):
             proposed, latent = self.generator.propose(len(batch), rng)
-            x, h = self.revision(self.potential, self.generator, self.sampler, proposed, latent, rng)
+        x, h = self.revise(proposed, latent, rng)
         metrics = likelihood_step(self, batch, x, self.config.control_weight)
         metrics |= {"generator_loss": self._step_generator(x, h, rng)}
         distance = (x - proposed).flatten(1).norm(dim=1).mean()

@@ -12,6 +12,7 @@ from nrf.networks.convnet import (
 from nrf.networks.layers import data_dependent_init
 from nrf.networks.mlp import MLPGenerator, MLPPotential
 from nrf.networks.resnet import ResNetGenerator, ResNetPotential
+from nrf.networks.snapshot import Snapshot
 from nrf.networks.stacked import replica_state, stack
 
 POTENTIALS: dict[str, type[PotentialConfig]] = {
@@ -41,6 +42,7 @@ __all__ = [
     "ResNetGenerator",
     "ResNetPotential",
     "Shape",
+    "Snapshot",
     "StandardCNNGenerator",
     "StandardCNNPotential",
     "data_dependent_init",

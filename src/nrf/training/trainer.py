@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +27,9 @@ from nrf.training.batches import Batches
 from nrf.training.folder import RunFolder
 from nrf.training.health import require_finite_state
 from nrf.training.progress import ProgressBar
+
+COMPILE_FROM = 10_000
+"""Iterations from which compiling the revision pays: it costs ten to thirty seconds and wins milliseconds."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,8 @@ class TrainConfig:
     """Decay of averaged weights of both networks, kept beside the last ones; none if not given."""
     threads: int | None = None
     """Threads of the linear algebra; tiny networks are fastest with 1. All cores if not given."""
+    compile: Literal["auto", "always", "never"] = "auto"
+    """Compile the revision: where the run is long enough to win the compiler's time back, always, or never."""
 
     def __post_init__(self) -> None:
         if (self.iterations is None) == (self.epochs is None):
@@ -113,6 +118,9 @@ class Trainer:
         self._count = 0
         self._fingerprint = self.batches.fingerprint()
         self._last_good: Path | None = None
+        # By the settings alone: a run that is taken up again must not change its arithmetic.
+        if config.compile == "always" or (config.compile == "auto" and self.total >= COMPILE_FROM):
+            learner.compile()
 
     @property
     def seconds(self) -> float:

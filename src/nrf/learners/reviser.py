@@ -1,0 +1,94 @@
+"""Revision as learners call it, step by step or compiled."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from nrf.learners.revision import Revision
+from nrf.models import LatentGenerator, frozen
+from nrf.networks import Snapshot
+from nrf.samplers import Sampler
+from nrf.seeds import Drawn, Rng, Tape, shapes_drawn
+
+log = logging.getLogger(__name__)
+
+Steps = Callable[[Tensor, Tensor, list[Tensor]], tuple[Tensor, Tensor]]
+
+
+class Reviser:
+    """Revises with the networks as they are now.
+
+    Compiled, all steps are one function of position and noise, so the noise is drawn before, in the same order. Where
+    the compiler is missing or fails, the steps are taken one by one, and that is said once.
+
+    Args:
+        potential: ``u``.
+        generator: ``q(x, h)``.
+        sampler: Any sampler.
+        revision: Target and length.
+    """
+
+    def __init__(self, potential: nn.Module, generator: LatentGenerator, sampler: Sampler, revision: Revision) -> None:
+        self.potential, self.generator, self.sampler, self.revision = potential, generator, sampler, revision
+        self._compiled: dict[tuple[torch.Size, torch.Size], tuple[Steps, list[Drawn]]] = {}
+        self._snapshots: tuple[Snapshot, Snapshot] | None = None
+
+    @property
+    def can_compile(self) -> bool:
+        """Whether all gradients of the revision are in closed form."""
+        with frozen(self.generator):
+            closed = getattr(self.generator.network, "has_closed_form", False)
+        return hasattr(self.potential, "gradient") and (self.revision.target == "x" or closed)
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether :meth:`compile` was asked for and has not failed."""
+        return self._snapshots is not None
+
+    def compile(self) -> None:
+        """Compile at the next call, if it can be done."""
+        if self.can_compile and self.revision.n_steps > 0:
+            self._snapshots = Snapshot(self.potential), Snapshot(self.generator)
+
+    def __call__(self, x: Tensor, h: Tensor, rng: Rng) -> tuple[Tensor, Tensor]:
+        """Revise ``(x, h)``."""
+        if self._snapshots is None:
+            with frozen(self.potential, self.generator):
+                return self.revision(self.potential, self.generator, self.sampler, x, h, rng)
+        for snapshot in self._snapshots:
+            snapshot.refresh()
+        key = (x.shape, h.shape)
+        if key not in self._compiled and not self._prepare(key, x, h):
+            return self(x, h, rng)
+        steps, shapes = self._compiled[key]
+        with torch.no_grad():
+            return steps(x, h, Tape.record(shapes, rng).draws)
+
+    def _prepare(self, key: tuple[torch.Size, torch.Size], x: Tensor, h: Tensor) -> bool:
+        """Compile for positions of these shapes; False if it does not work, and then never again."""
+        assert self._snapshots is not None
+        potential, generator = (snapshot.copy for snapshot in self._snapshots)
+        revision, sampler = self.revision, self.sampler
+
+        def steps(x: Tensor, h: Tensor, draws: list[Tensor]) -> tuple[Tensor, Tensor]:
+            return revision(potential, generator, sampler, x, h, Tape(draws))  # type: ignore[arg-type]
+
+        with torch.no_grad():
+            shapes = shapes_drawn(lambda rng: revision(potential, generator, sampler, x, h, rng), x.device)  # type: ignore[arg-type]
+            compiled: Steps = torch.compile(steps, dynamic=False)
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    compiled(x, h, Tape.record(shapes, torch.Generator(x.device)).draws)
+            except Exception as error:
+                reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+                log.warning("the revision is not compiled (%s); its steps are taken one by one", reason)
+                self._snapshots = None
+                return False
+        self._compiled[key] = compiled, shapes
+        return True

@@ -1,0 +1,68 @@
+"""A module held still: a plain copy of its values, without parametrisations, gradients or training mode.
+
+During a revision parameters do not move. A copy whose normalised weights are plain tensors spares every step the
+normalisation, and gives a compiler something that does not change from call to call but in value.
+"""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+
+class Snapshot:
+    """A copy of a module in evaluation mode, brought up to date on request.
+
+    Args:
+        module: What is copied; it stays as it is.
+
+    Example:
+        >>> layer = nn.utils.parametrizations.weight_norm(nn.Linear(2, 1))
+        >>> still = Snapshot(layer)
+        >>> with torch.no_grad():
+        ...     _ = layer.bias.add_(1.0)
+        >>> still.refresh()
+        >>> x = torch.ones(1, 2)
+        >>> bool(still.copy(x) == layer(x))
+        True
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self.copy = _plain(module)
+        self._sources: list[tuple[nn.Module, str]] = []
+        self._targets: list[Tensor] = []
+        for path, part in self.copy.named_modules():
+            original = module.get_submodule(path)
+            for name, value in (*part.named_parameters(recurse=False), *part.named_buffers(recurse=False)):
+                self._sources.append((original, name))
+                self._targets.append(value)
+        self._parametrised = [m for m in module.modules() if parametrize.is_parametrized(m)]
+
+    @torch.no_grad()
+    def refresh(self) -> None:
+        """Take over the module's values of now."""
+        training = [m.training for m in self._parametrised]
+        for m in self._parametrised:
+            m.train(False)  # or spectral norm would take the reading of its weight for a step of training
+        torch._foreach_copy_(self._targets, [getattr(owner, name) for owner, name in self._sources])
+        for m, was in zip(self._parametrised, training, strict=True):
+            m.train(was)
+
+
+def _plain(module: nn.Module) -> nn.Module:
+    found = copy.deepcopy(module)
+    for part in found.modules():
+        if not parametrize.is_parametrized(part):
+            continue
+        part.train(False)
+        names = list(part.parametrizations)  # type: ignore[arg-type]
+        values = {name: getattr(part, name).detach().clone() for name in names}
+        # The class made for a parametrised module is shared with the original, so only this instance changes its own.
+        part.__class__ = parametrize.type_before_parametrizations(part)
+        del part.parametrizations
+        for name, value in values.items():
+            part.register_buffer(name, value)
+    return found.eval().requires_grad_(False)

@@ -1,0 +1,113 @@
+"""The compiled revision gives what the steps one by one give; where it cannot be compiled, they are taken."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+import torch
+
+from nrf.learners import InclusiveConfig, PCDConfig, Revision, side_by_side
+from nrf.learners.reviser import Reviser
+from nrf.networks import MLPGenerator, MLPPotential, OneClassCNNGenerator, OneClassCNNPotential, Snapshot, stack
+from nrf.samplers import BAOAB, SGHMC, SGLD, CoopNet
+from nrf.seeds import streams
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        yield
+    torch._dynamo.reset()
+
+
+def _pair(replicas=1):
+    us = [MLPPotential((8, 8)).build((2,)) for _ in range(replicas)]
+    qs = [MLPGenerator(latent_dim=2, widths=(6,), sigma=0.3).build((2,)) for _ in range(replicas)]
+    return (us[0], qs[0]) if replicas == 1 else (stack(us), stack(qs))
+
+
+CASES = {
+    "x, SGHMC, cold": (SGHMC(0.05, temperature=0.1), Revision(3, "x"), 1),
+    "x, SGLD, no noise, reflected": (SGLD(0.5, temperature=0.0, box=(-0.5, 0.5), box_mode="reflect"), Revision(3), 1),
+    "joint, BAOAB": (BAOAB(0.02, latent_step_size=0.01), Revision(3, "joint", n_inner=2), 1),
+    "conditional, replicas": (CoopNet(0.02, latent_step_size=0.01, n_x=2, n_h=2), Revision(1, "conditional"), 2),
+    "x, SGLD with decay, replicas": (SGLD(0.05, decay=(2.0, 1.0)), Revision(3, "x"), 2),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_compiled_is_equal(case):
+    sampler, revision, replicas = case
+    potential, generator = _pair(replicas)
+    compiled, plain = (Reviser(potential, generator, sampler, revision) for _ in range(2))
+    compiled.compile()
+    assert compiled.is_compiled
+    x, h = torch.randn(10, 2), torch.randn(10, 2)
+    mine, theirs = (streams(list(range(replicas)), "test") for _ in range(2))
+    for _ in range(2):  # the second call meets weights that have moved
+        ours, want = compiled(x, h, mine), plain(x, h, theirs)
+        for a, b in zip(ours, want, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
+        assert not torch.equal(ours[0], x)
+        with torch.no_grad():
+            for p in potential.parameters():
+                p.add_(0.1)
+    assert compiled.is_compiled, "it fell back to steps one by one"
+    assert torch.equal(mine.get_state(), theirs.get_state())
+
+
+def test_learners_compile_what_can_be_compiled():
+    u, q = _pair()
+    assert InclusiveConfig().build(u, q, SGLD(), Revision(2)).compile()
+    assert PCDConfig().build(u, q, SGLD(), Revision(2)).compile()
+    together = side_by_side([InclusiveConfig().build(*_pair(), SGLD(), Revision(2)) for _ in range(2)])
+    assert together.compile()
+    own_statistics = MLPGenerator(latent_dim=2, widths=(6,), sigma=0.3, statistics="batch").build((2,))
+    assert not InclusiveConfig().build(u, own_statistics, SGLD(), Revision(2, "joint")).compile()
+    assert InclusiveConfig().build(u, own_statistics, SGLD(), Revision(2, "x")).compile()
+    images = OneClassCNNPotential().build((3, 32, 32)), OneClassCNNGenerator().build((3, 32, 32))
+    assert not InclusiveConfig().build(*images, SGLD(), Revision(2)).compile()
+
+
+def test_without_a_compiler_the_steps_are_taken_one_by_one(monkeypatch, caplog):
+    def fails(*args, **kwargs):
+        def call(*args):
+            raise RuntimeError("no C++ compiler found\nand a long story")
+
+        return call
+
+    monkeypatch.setattr(torch, "compile", fails)
+    u, q = _pair()
+    reviser, plain = (Reviser(u, q, SGLD(0.05), Revision(3)) for _ in range(2))
+    reviser.compile()
+    x, h = torch.randn(10, 2), torch.randn(10, 2)
+    with caplog.at_level(logging.WARNING):
+        got = reviser(x, h, streams([0], "test"))
+    assert torch.equal(got[0], plain(x, h, streams([0], "test"))[0])
+    assert not reviser.is_compiled
+    assert [r.message for r in caplog.records] == [
+        "the revision is not compiled (no C++ compiler found); its steps are taken one by one"
+    ]
+
+
+@pytest.mark.parametrize("norm", ["weight", "spectral", "none"])
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_snapshot_follows_on_request_and_changes_nothing(norm, replicas):
+    nets = [MLPPotential((4, 3), norm=norm).build((2,)) for _ in range(replicas)]
+    u = nets[0] if replicas == 1 else stack(nets)
+    state = {k: v.clone() for k, v in u.state_dict().items()}
+    snapshot, x = Snapshot(u), torch.randn(6, 2)
+    snapshot.refresh()
+    assert all(torch.equal(state[k], v) for k, v in u.state_dict().items())
+    assert all(m.training for m in u.modules())
+    assert not any(p.requires_grad for p in snapshot.copy.parameters())
+    before = snapshot.copy(x)
+    torch.testing.assert_close(before, u.eval()(x))
+    with torch.no_grad():
+        for p in u.parameters():
+            p.mul_(0.5)
+    assert torch.equal(snapshot.copy(x), before)
+    snapshot.refresh()
+    torch.testing.assert_close(snapshot.copy(x), u(x))
