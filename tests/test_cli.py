@@ -123,6 +123,18 @@ def test_averaged_weights_are_used(gmm, tmp_path):
     assert not np.array_equal(np.load(tmp_path / "last.npy"), np.load(tmp_path / "averaged.npy"))
 
 
+def test_replicas_are_trained_together_and_used_one_by_one(tmp_path, capsys):
+    out = str(tmp_path / "run")
+    assert main(["train", "gmm-short", "--out", out, *SHORT, "--replicas", "2"]) == 0
+    np.save(tmp_path / "x.npy", np.ones((3, 2), dtype=np.float32))
+    for i in ("0", "1"):
+        score = ["score", out, str(tmp_path / "x.npy"), "--replica", i, "--out", str(tmp_path / f"{i}.npy")]
+        assert main(score) == 0
+    assert not np.array_equal(np.load(tmp_path / "0.npy"), np.load(tmp_path / "1.npy"))
+    assert main(["sample", out, "--replica", "2", "--out", str(tmp_path / "s.npz")]) == 2
+    assert "--replica goes from 0 to 1" in capsys.readouterr().err
+
+
 def test_resume_takes_the_runs_own_settings(tmp_path, capsys):
     out = str(tmp_path / "run")
     assert (

@@ -121,13 +121,15 @@ def test_quick_runs_stay_out_of_the_results(toy):
 
 
 def test_two_cells_of_one_name_are_refused(toy, monkeypatch):
-    monkeypatch.setattr(Toy, "cells", lambda self, config: [Cell("same", dict), Cell("same", dict)])
+    monkeypatch.setattr(Toy, "cells", lambda self, config, folder: [Cell("same", dict), Cell("same", dict)])
     with pytest.raises(InputError, match="two cells alike"):
         toy()
 
 
 def test_processes_in_parallel(toy, monkeypatch):
-    monkeypatch.setattr(Toy, "cells", lambda self, config: [Cell(f"c{i}", partial(dict, value=i)) for i in range(5)])
+    monkeypatch.setattr(
+        Toy, "cells", lambda self, config, folder: [Cell(f"c{i}", partial(dict, value=i)) for i in range(5)]
+    )
     assert toy(jobs=2)[0].rows[0].mean == 10
 
 

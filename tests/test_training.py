@@ -11,13 +11,15 @@ import threading
 import time
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
 from nrf.errors import CheckpointError, InputError, NonFiniteError
 from nrf.experiments.presets import PRESETS
 from nrf.experiments.run import train
-from nrf.learners import ExclusiveConfig, GANConfig, InclusiveConfig, PCDConfig, ReplayConfig, Revision
+from nrf.experiments.trained import Trained
+from nrf.learners import ExclusiveConfig, GANConfig, Inclusive, InclusiveConfig, PCDConfig, ReplayConfig, Revision
 from nrf.networks import MLPGenerator, MLPPotential
 from nrf.samplers import SGHMC
 from nrf.training import RunFolder, TrainConfig
@@ -45,6 +47,9 @@ VARIANTS = {
     "replay": replace(BASE, learner=ReplayConfig(buffer_size=300, noise_range=(-6.0, 6.0))),
     "a third network": replace(BASE, learner=ExclusiveConfig(entropy="variational")),
     "gan": replace(BASE, learner=GANConfig()),
+    "replicas, averaged": replace(BASE, replicas=3, train=replace(BASE.train, ema_decay=0.9)),
+    "replicas, chains in memory": replace(BASE, replicas=2, learner=PCDConfig(n_chains=300)),
+    "compiled": replace(BASE, train=replace(BASE.train, compile="always")),
 }
 
 
@@ -386,3 +391,40 @@ def test_time_is_counted_over_interruptions(tmp_path):
     time.sleep(0.01)
     train("t", BASE, tmp_path / "run", resume=True, quiet=True)
     assert ckpt.read(RunFolder(tmp_path / "run").latest()).meta["seconds"] > first > 0
+
+
+def test_a_replica_is_the_run_of_its_seed(tmp_path):
+    """In single precision and through the files: the potential and the samples of each replica.
+
+    Adam turns the rounding of a vanishing gradient into a whole step, hence small steps here; the learners' contract
+    compares in double precision.
+    """
+    slow = InclusiveConfig(betas=(0.9, 0.999), potential_lr=1e-4, generator_lr=1e-4)
+    preset = replace(PRESETS["gmm-short"], learner=slow, train=replace(BASE.train, ema_decay=0.9))
+    train("t", replace(preset, seed=4, replicas=3), tmp_path / "together", quiet=True)
+    x = torch.randn(50, 2, generator=torch.Generator().manual_seed(0)).numpy() * 3
+    for i in range(3):
+        train("t", replace(preset, seed=4 + i), tmp_path / f"alone-{i}", quiet=True)
+        for averaged in (False, True):
+            one = Trained.load(tmp_path / f"alone-{i}", averaged=averaged)
+            same = Trained.load(tmp_path / "together", averaged=averaged, replica=i)
+            np.testing.assert_allclose(same.score(x), one.score(x), rtol=1e-3, atol=1e-3)
+            np.testing.assert_allclose(same.sample(100)[0], one.sample(100)[0], rtol=1e-3, atol=1e-3)
+    scores = [Trained.load(tmp_path / "together", replica=i).score(x) for i in range(3)]
+    assert np.abs(scores[0] - scores[1]).max() > 0.1
+    with pytest.raises(InputError, match=r"holds 3 model.*got 3"):
+        Trained.load(tmp_path / "together", replica=3)
+
+
+def test_compiling_is_decided_by_the_settings_alone(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(Inclusive, "compile", lambda self: asked.append(True) or False)
+    monkeypatch.setattr("nrf.training.trainer.COMPILE_FROM", 8)
+    for how, expected in (("auto", 1), ("never", 0), ("always", 1)):
+        asked.clear()
+        train("t", replace(BASE, train=replace(BASE.train, compile=how)), tmp_path / how, quiet=True)
+        assert len(asked) == expected, how
+    short = replace(BASE, train=replace(BASE.train, iterations=5))
+    asked.clear()
+    train("t", short, tmp_path / "short", quiet=True)
+    assert not asked
