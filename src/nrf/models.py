@@ -142,12 +142,16 @@ def apart(rows: Tensor, replicas: int) -> Tensor:
     return rows.reshape(replicas, -1, *rows.shape[1:])
 
 
+def joined(replicas: int, *batches: Tensor) -> Tensor:
+    """Several batches as one, with each replica's rows of all of them side by side."""
+    return torch.cat([apart(batch, replicas) for batch in batches], 1).flatten(0, 1)
+
+
 def together(potential: nn.Module, *batches: Tensor) -> list[Tensor]:
     """The potential of several batches in one pass: half the overhead, and batch norm sees all of them alike."""
     n = replicas_of(potential)
-    parts = [apart(batch, n) for batch in batches]
-    values = apart(potential(torch.cat(parts, 1).flatten(0, 1)), n)
-    return [part.flatten() for part in torch.split(values, [part.shape[1] for part in parts], 1)]
+    values = apart(potential(joined(n, *batches)), n)
+    return [part.flatten() for part in torch.split(values, [len(batch) // n for batch in batches], 1)]
 
 
 @contextmanager
