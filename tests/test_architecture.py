@@ -21,7 +21,8 @@ FLOORS = [
     {"targets", "losses", "gaussian"},
     {"learners"},
     {"training"},
-    {"experiments", "detect"},
+    {"detect"},
+    {"experiments"},
     {"cli"},
     {"__main__", ""},
 ]

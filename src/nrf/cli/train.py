@@ -50,5 +50,5 @@ def train(arguments: list[str]) -> int:
         again = f"nrf train {name} --out {request.out} --resume"
         print(f"stopped at step {trainer.step} of {trainer.total}, saved; go on with: {again}")
         return STOPPED
-    print(f"trained {trainer.step} steps; {trainer.folder.latest()}")
+    print(f"trained {trainer.step} steps; {RunFolder(request.out).latest()}")
     return 0

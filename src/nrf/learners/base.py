@@ -51,6 +51,8 @@ class LearnerConfig(ABC):
     """Optimiser of both networks."""
     betas: tuple[float, float] = (0.5, 0.9)
     """Adam's (β1, β2); RMSprop takes them as momentum and smoothing."""
+    generator_betas: tuple[float, float] | None = None
+    """The same of all networks but the potential; the potential's if not given."""
     potential_lr: float = 1e-3
     """Learning rate of the potential."""
     generator_lr: float = 1e-3
@@ -66,8 +68,14 @@ class LearnerConfig(ABC):
 
     def check_betas(self) -> None:
         """Both must be shares."""
-        if not all(0 <= beta < 1 for beta in self.betas):
-            raise InputError(f"betas must lie in [0, 1), got {self.betas}")
+        for name in ("betas", "generator_betas"):
+            betas = getattr(self, name)
+            if betas is not None and not all(0 <= beta < 1 for beta in betas):
+                raise InputError(f"{name} must lie in [0, 1), got {betas}")
+
+    def betas_of(self, name: str) -> tuple[float, float]:
+        """The betas of the network of that name."""
+        return self.betas if name == "potential" or self.generator_betas is None else self.generator_betas
 
     def require_batch(self, size: int) -> None:  # noqa: B027
         """Refuse a batch size the learner cannot work with; most can with any."""
@@ -109,7 +117,7 @@ class PairLearner(Learner):
         self.replicas = replicas_of(modules["potential"])
         config = self._config
         self.optimizers = {
-            name: make_optimizer(module, config.optimizer, self._rates[name], config.betas)
+            name: make_optimizer(module, config.optimizer, self._rates[name], config.betas_of(name))
             for name, module in modules.items()
             if self._rates[name] > 0
         }

@@ -93,7 +93,7 @@ class Trainer:
         data: Training rows on the learner's device.
         config: Length and bookkeeping.
         seeds: Seed of the data order and of the learner's randomness: one, or one a replica.
-        folder: Where the run lives.
+        folder: Where the run lives; without one nothing is written.
         description: Stored in each checkpoint: what it takes to build the models again.
     """
 
@@ -103,10 +103,10 @@ class Trainer:
         data: Tensor,
         config: TrainConfig,
         seeds: Sequence[int],
-        folder: RunFolder,
-        description: Mapping[str, Any],
+        folder: RunFolder | None = None,
+        description: Mapping[str, Any] | None = None,
     ) -> None:
-        self.learner, self.config, self.folder, self.description = learner, config, folder, description
+        self.learner, self.config, self.folder, self.description = learner, config, folder, description or {}
         self.batches = Batches(data, config.batch_size, seeds)
         self.total = config.length(self.batches.per_epoch)
         self.rng = streams(seeds, "learner", device=data.device)
@@ -129,9 +129,10 @@ class Trainer:
 
     def resume(self) -> bool:
         """Take up the newest checkpoint; False if there is none yet."""
-        path = self.folder.latest()
+        folder = self._folder()
+        path = folder.latest()
         if path is None:
-            self.folder.rewind_metrics(0)
+            folder.rewind_metrics(0)
             return False
         stored = ckpt.read(path)
         self._require_same_data(stored, path)
@@ -146,7 +147,7 @@ class Trainer:
         self._seconds = stored.meta["seconds"]
         self._sums, self._count = dict(stored.meta["sums"]), stored.meta["count"]
         self._last_good = path
-        self.folder.rewind_metrics(self.step)
+        folder.rewind_metrics(self.step)
         return True
 
     def fit(
@@ -154,13 +155,14 @@ class Trainer:
         *,
         quiet: bool = False,
         label: str = "training",
-        on_log: Callable[[Trainer, Mapping[str, float]], None] | None = None,
+        on_log: Callable[[Trainer, Mapping[str, float]], object] | None = None,
     ) -> bool:
-        """Train to the end; False if a signal asked to stop, after writing a checkpoint."""
+        """Train to the end; False if a signal asked to stop, after writing a checkpoint, or if ``on_log`` said True."""
         with (
             _graceful_stop() as stop_requested,
             ProgressBar(label, self.total, self.step, quiet=quiet) as bar,
         ):
+            enough = False
             while self.step < self.total:
                 started = time.perf_counter()
                 self._iterate()
@@ -169,10 +171,10 @@ class Trainer:
                 if self.step % self.config.log_every == 0 or self.step == self.total:
                     row = self._log()
                     bar.show({k: row[k] for k in list(row)[3:6]})
-                    if on_log is not None:
-                        on_log(self, row)
-                stop = stop_requested()
-                if stop or self.step % self.config.checkpoint_every == 0 or self.step == self.total:
+                    enough = on_log is not None and on_log(self, row) is True
+                stop = stop_requested() or enough
+                due = stop or self.step % self.config.checkpoint_every == 0 or self.step == self.total
+                if due and self.folder is not None:
                     self.save()
                 if stop and self.step < self.total:
                     return False
@@ -203,11 +205,17 @@ class Trainer:
                 "fingerprint": self._fingerprint,
             },
         }
-        path = self.folder.checkpoint_path(self.step)
+        folder = self._folder()
+        path = folder.checkpoint_path(self.step)
         ckpt.write(path, ckpt.Checkpoint(tensors, meta))
         self._last_good = path
-        self.folder.prune(self.config.keep)
+        folder.prune(self.config.keep)
         return path
+
+    def _folder(self) -> RunFolder:
+        if self.folder is None:
+            raise InputError("this run has no folder to keep checkpoints in")
+        return self.folder
 
     def _iterate(self) -> None:
         if self.config.lr_final < 1:
@@ -233,7 +241,8 @@ class Trainer:
         means = {name: value / self._count for name, value in self._sums.items()}
         epoch, _ = self.batches.position(self.step)
         row = {"step": self.step, "epoch": epoch, "seconds": round(self._seconds, 3), **means}
-        self.folder.append_metrics(row)
+        if self.folder is not None:
+            self.folder.append_metrics(row)
         self._sums, self._count = {}, 0
         return row
 

@@ -1,0 +1,10 @@
+"""Anomaly detection: a detector with scikit-learn's interface, calibrated, explained, kept and exported."""
+
+from __future__ import annotations
+
+from nrf.detect.calibration import Calibration, false_discoveries
+from nrf.detect.columns import SchemaError
+from nrf.detect.detector import NRFDetector
+from nrf.detect.encoder import TableEncoder
+
+__all__ = ["Calibration", "NRFDetector", "SchemaError", "TableEncoder", "false_discoveries"]

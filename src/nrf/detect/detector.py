@@ -1,0 +1,380 @@
+"""`NRFDetector`: an outlier detector with scikit-learn's interface."""
+
+from __future__ import annotations
+
+import numbers
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, OutlierMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor, nn
+
+from nrf.detect.calibration import Calibration, false_discoveries
+from nrf.detect.encoder import TableEncoder
+from nrf.detect.frames import is_table
+from nrf.detect.members import Members, build_members, train_members
+from nrf.detect.pixels import PixelScale
+from nrf.detect.recipe import Recipe, recipe_for
+from nrf.errors import InputError
+from nrf.models import LatentGenerator
+from nrf.training import Trainer
+
+if TYPE_CHECKING:
+    from nrf.detect.explain import Explanation
+
+Floats = NDArray[np.float64]
+Callback = Callable[["NRFDetector", dict[str, float]], object]
+
+SMALLEST_SPLIT = 20
+"""With fewer rows none can be spared for calibration: the training rows serve."""
+
+
+class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
+    """Anomaly detection by an inclusive neural random field: the potential u(x) is the score, high = normal.
+
+    Trained on normal rows, or on rows that are nearly all normal. Takes arrays, tables (pandas, polars, Arrow) with
+    numbers, booleans, categories, dates and missing values, and images ``(n, channels, height, width)``.
+
+    Args:
+        false_alarm_rate: Share of normal rows that ``predict`` may flag; kept by rows held out from training
+            (split conformal), however good or bad the model is.
+        contamination: Instead of that, the share of the training rows to flag.
+        calibration_share: Share of the rows held out to calibrate on.
+        n_members: Models trained side by side; their spread is the score's uncertainty.
+        combine: Mean of the members' potentials, or of their ranks among the calibration rows.
+        widths: Hidden units of the potential; by the number of columns if None.
+        latent_dim: Size of the generator's code; by the number of columns if None.
+        sigma: Noise of the generator's proposals, in units of the scaled columns.
+        n_steps: Sampler steps L of a revision.
+        step_size: Step size of the sampler.
+        temperature: Temperature of the sampler.
+        learning_rate: Of both networks.
+        batch_size: Rows a batch; by the number of rows if None.
+        iterations: Length of training; by the number of rows if None.
+        potential: A module ``(n, *event) → (n,)`` of your own, in place of the default one.
+        generator: A :class:`nrf.models.LatentGenerator` of your own.
+        max_levels: Categorical columns with more levels are hashed.
+        warm_start: ``fit`` goes on from the networks of the fit before, with its encoding.
+        callbacks: Called as ``callback(detector, numbers)`` about once an epoch; one that returns True ends training.
+        random_state: Seed, or a numpy ``RandomState``.
+        device: Where to compute: "cpu", "cuda", …
+        verbose: 1 shows a progress bar.
+
+    Example:
+        >>> X = np.random.default_rng(0).normal(size=(300, 2))
+        >>> detector = NRFDetector(false_alarm_rate=0.01, random_state=0).fit(X)
+        >>> detector.predict([[0.1, 0.2], [9.0, -9.0]]).tolist()
+        [1, -1]
+    """
+
+    def __init__(
+        self,
+        *,
+        false_alarm_rate: float = 0.05,
+        contamination: float | None = None,
+        calibration_share: float = 0.2,
+        n_members: int = 1,
+        combine: Literal["potential", "rank"] = "potential",
+        widths: tuple[int, ...] | None = None,
+        latent_dim: int | None = None,
+        sigma: float | None = None,
+        n_steps: int | None = None,
+        step_size: float | None = None,
+        temperature: float | None = None,
+        learning_rate: float | None = None,
+        batch_size: int | None = None,
+        iterations: int | None = None,
+        potential: nn.Module | None = None,
+        generator: LatentGenerator | None = None,
+        max_levels: int = 64,
+        warm_start: bool = False,
+        callbacks: Sequence[Callback] | None = None,
+        random_state: int | np.random.RandomState | None = None,
+        device: str = "cpu",
+        verbose: int = 0,
+    ) -> None:
+        self.false_alarm_rate = false_alarm_rate
+        self.contamination = contamination
+        self.calibration_share = calibration_share
+        self.n_members = n_members
+        self.combine = combine
+        self.widths = widths
+        self.latent_dim = latent_dim
+        self.sigma = sigma
+        self.n_steps = n_steps
+        self.step_size = step_size
+        self.temperature = temperature
+        self.learning_rate = learning_rate
+        self.batch_size = batch_size
+        self.iterations = iterations
+        self.potential = potential
+        self.generator = generator
+        self.max_levels = max_levels
+        self.warm_start = warm_start
+        self.callbacks = callbacks
+        self.random_state = random_state
+        self.device = device
+        self.verbose = verbose
+
+    members_: Members
+    _calibration_rows: Tensor
+
+    # ------------------------------------------------------------------------------------------------------- fitting
+
+    def fit(self, X: Any, y: Any = None, *, false_alarm_rate: float | None = None) -> Self:
+        """Learn what normal rows are like.
+
+        Args:
+            X: Rows: an array, a table, or images.
+            y: Ignored.
+            false_alarm_rate: In place of the constructor's, for this fit.
+        """
+        self._check_parameters()
+        goes_on = self.warm_start and hasattr(self, "members_")
+        if not goes_on:
+            self._read_schema(X)
+        self._train(self._encode(X, fitting=not goes_on), keep=goes_on)
+        return self._set_default_threshold(X, false_alarm_rate)
+
+    def partial_fit(self, X: Any, y: Any = None) -> Self:
+        """Go on training with these rows, which must have the columns of the first ones; the first call is ``fit``.
+
+        Calibration rows of earlier calls are kept beside new ones, so the threshold moves as the model does.
+        """
+        if not hasattr(self, "members_"):
+            return self.fit(X, y)
+        self._check_parameters()
+        self._train(self._encode(X), keep=True, add=True)
+        return self._set_default_threshold(X, None)
+
+    def _read_schema(self, X: Any) -> None:
+        """What stands in the columns, or the range of the pixels."""
+        self.encoder_: TableEncoder | None = None
+        self.pixels_: PixelScale | None = None
+        if is_table(X):
+            validate_data(self, X, skip_check_array=True)
+            self.encoder_ = TableEncoder.fit(X, max_levels=self.max_levels)
+        elif getattr(X, "ndim", 2) == 4:
+            self.pixels_ = PixelScale.fit(X)
+            self.n_features_in_ = int(np.prod(np.shape(X)[1:]))
+        else:
+            X = validate_data(
+                self, X, dtype=[np.float64, np.float32], ensure_all_finite="allow-nan", ensure_min_samples=2
+            )
+            self.encoder_ = TableEncoder.fit(X, max_levels=self.max_levels)
+        if self.encoder_ is not None and not self.encoder_.kept_columns:
+            raise InputError("no column is left: all are constant or empty; give columns that vary")
+
+    def _encode(self, X: Any, *, fitting: bool = False) -> Tensor:
+        """Rows as the networks take them."""
+        if self.pixels_ is not None:
+            rows = self.pixels_.encode(X)
+        else:
+            assert self.encoder_ is not None
+            if is_table(X):
+                validate_data(self, X, reset=False, skip_check_array=True)
+            else:
+                X = validate_data(
+                    self,
+                    X,
+                    reset=False,
+                    dtype=[np.float64, np.float32],
+                    ensure_all_finite="allow-nan",
+                    ensure_min_samples=2 if fitting else 1,
+                )
+            rows = self.encoder_.encode(X)
+        return torch.from_numpy(rows).to(self.device)
+
+    def _train(self, rows: Tensor, *, keep: bool, add: bool = False) -> None:
+        if len(rows) < 2:
+            raise InputError(f"training needs at least 2 rows, got n_samples={len(rows)}")
+        state = check_random_state(self.random_state)
+        seeds = [int(s) for s in state.randint(0, 2**31 - 1, size=self.n_members)]
+        order = torch.from_numpy(state.permutation(len(rows))).to(rows.device)
+        n_held = round(self.calibration_share * len(rows)) if len(rows) >= SMALLEST_SPLIT else 0
+        held, learned = rows[order[:n_held]], rows[order[n_held:]]
+        recipe = recipe_for(len(learned), tuple(rows.shape[1:]), self._changes())
+        before = self.members_ if keep else None
+
+        def build(recipe: Recipe) -> Members:
+            members = build_members(recipe, learned, seeds, self.potential, self.generator)
+            if before is not None:
+                members.go_on_from(before)
+            return members
+
+        self.history_: list[dict[str, float]] = []
+        self.members_, self.recipe_ = train_members(
+            recipe,
+            learned,
+            seeds,
+            build,
+            quiet=not self.verbose,
+            on_log=self._called_back,
+            warn=lambda text: warnings.warn(text, RuntimeWarning, stacklevel=4),
+        )
+        self.n_iter_ = self.recipe_.train.iterations
+        calibrating = held if n_held else learned
+        if add:
+            calibrating = torch.cat([self._calibration_rows, calibrating])
+        self._calibration_rows = calibrating
+        self.calibrated_on_ = "held-out rows" if n_held else "training rows"
+        self._member_calibrations = [Calibration.of(u.cpu().numpy()) for u in self.members_.potentials(calibrating)]
+        self.calibration_ = Calibration.of(self._combined(self.members_.potentials(calibrating)))
+
+    def _called_back(self, trainer: Trainer, row: Mapping[str, float]) -> bool:
+        numbers = {name: float(value) for name, value in row.items()}
+        self.history_.append(numbers)
+        return any([callback(self, numbers) is True for callback in self.callbacks or ()])
+
+    def _changes(self) -> dict[str, Any]:
+        names = ("widths", "latent_dim", "sigma", "n_steps", "step_size", "temperature", "learning_rate")
+        return {name: getattr(self, name) for name in (*names, "batch_size", "iterations")}
+
+    def _check_parameters(self) -> None:
+        def share(name: str, low: float, high: float) -> None:
+            value = getattr(self, name)
+            if not isinstance(value, numbers.Real) or not low < float(value) <= high:
+                raise InputError(f"{name} must lie in ({low:g}, {high:g}], got {value!r}")
+
+        share("calibration_share", 0.0, 0.9)
+        share("false_alarm_rate", 0.0, 0.999)
+        if self.contamination is not None:
+            share("contamination", 0.0, 0.5)
+        if self.combine not in ("potential", "rank"):
+            raise InputError(f"combine must be 'potential' or 'rank', got {self.combine!r}")
+        for name in ("n_members", "iterations", "batch_size", "latent_dim"):
+            value = getattr(self, name)
+            if (value is not None or name == "n_members") and (not isinstance(value, numbers.Integral) or value < 1):
+                raise InputError(f"{name} must be a whole number from 1 on, got {value!r}")
+
+    # ------------------------------------------------------------------------------------------------------- scoring
+
+    def score_samples(self, X: Any) -> Floats:
+        """The potential u(x) of each row: high = normal. With several members, their combination."""
+        return self._combined(self._potentials(X))
+
+    def score_spread(self, X: Any) -> Floats:
+        """Standard deviation of the score over the members: how unsure the ensemble is of each row."""
+        values = self._potentials(X)
+        if len(values) < 2:
+            raise InputError("one member has no spread; fit with n_members of at least 2")
+        spread: Floats = self._as_scores(values).std(0, ddof=1)
+        return spread
+
+    def decision_function(self, X: Any) -> Floats:
+        """``score_samples`` above the threshold: negative = anomaly."""
+        return self.score_samples(X) - self.offset_
+
+    def predict(self, X: Any) -> NDArray[np.int64]:
+        """1 for rows taken as normal, −1 for anomalies."""
+        return np.where(self.decision_function(X) < 0, -1, 1)
+
+    def p_values(self, X: Any) -> Floats:
+        """Conformal p-values: for a normal row the chance of one at most α is at most α."""
+        return self.calibration_.p_values(self.score_samples(X))
+
+    def discoveries(self, X: Any, rate: float = 0.05) -> NDArray[np.bool_]:
+        """Rows to look at, chosen over the whole batch so that at most that share of them is expected to be normal."""
+        return false_discoveries(self.p_values(X), rate)
+
+    def set_threshold(
+        self, *, false_alarm_rate: float | None = None, contamination: float | None = None, X: Any = None
+    ) -> Self:
+        """Another threshold without another fit.
+
+        Args:
+            false_alarm_rate: Flag normal rows with at most this probability.
+            contamination: Flag this share of ``X``.
+            X: Rows for ``contamination``.
+        """
+        check_is_fitted(self)
+        if (false_alarm_rate is None) == (contamination is None):
+            raise InputError("give either false_alarm_rate or contamination")
+        if false_alarm_rate is not None:
+            self.offset_ = self.calibration_.threshold(false_alarm_rate)
+            return self
+        if X is None:
+            raise InputError("a threshold by contamination needs X, the rows of which that share is to be flagged")
+        assert contamination is not None
+        if not 0 < contamination <= 0.5:
+            raise InputError(f"contamination must lie in (0, 0.5], got {contamination}")
+        self.offset_ = float(np.percentile(self.score_samples(X), 100 * contamination))
+        return self
+
+    def _potentials(self, X: Any) -> Tensor:
+        check_is_fitted(self)
+        values = self.members_.potentials(self._encode(X))
+        if not torch.isfinite(values).all():
+            bad = int((~torch.isfinite(values)).any(0).sum())
+            raise InputError(f"{bad} rows have a potential that is not finite: their values are far out of any range")
+        return values
+
+    def _as_scores(self, potentials: Tensor) -> Floats:
+        values = potentials.double().cpu().numpy()
+        if self.combine == "potential":
+            return np.asarray(values)
+        pairs = zip(self._member_calibrations, values, strict=True)
+        return np.stack([calibration.ranks(row) for calibration, row in pairs])
+
+    def _combined(self, potentials: Tensor) -> Floats:
+        mean: Floats = self._as_scores(potentials).mean(0)
+        return mean
+
+    def _set_default_threshold(self, X: Any, false_alarm_rate: float | None) -> Self:
+        if false_alarm_rate is None and self.contamination is not None:
+            return self.set_threshold(contamination=self.contamination, X=X)
+        return self.set_threshold(false_alarm_rate=false_alarm_rate or self.false_alarm_rate)
+
+    # ------------------------------------------------------------------------------------------- explaining, keeping
+
+    def explain(self, X: Any, **options: Any) -> list[Explanation]:
+        """Why each row scores as it does; see :func:`nrf.detect.explain.explain`."""
+        from nrf.detect.explain import explain
+
+        return explain(self, X, **options)
+
+    def save(self, path: str | Path) -> None:
+        """Write a directory with weights and JSON; see :mod:`nrf.detect.storage`."""
+        from nrf.detect.storage import save
+
+        save(self, Path(path))
+
+    @classmethod
+    def load(cls, path: str | Path, **modules: Any) -> NRFDetector:
+        """Read what :meth:`save` wrote; modules of your own are given again as ``potential`` and ``generator``."""
+        from nrf.detect.storage import load
+
+        return load(Path(path), **modules)
+
+    def export(self, path: str | Path, form: Literal["onnx"] = "onnx") -> None:
+        """Write encoding and potential as one ONNX graph; see :mod:`nrf.detect.export`."""
+        from nrf.detect.export import export_onnx
+
+        if form != "onnx":
+            raise InputError(f"the only form to export to is 'onnx', got {form!r}")
+        export_onnx(self, Path(path))
+
+    def __getstate__(self) -> dict[str, Any]:
+        state: dict[str, Any] = super().__getstate__()
+        if "members_" in state:  # normalised layers can be copied by their values only
+            state = state | {"members_": self.members_.packed()}
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        if "members_" in state:
+            self.members_ = Members.unpacked(state["members_"], self.recipe_, self.potential, self.generator)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.string = True
+        tags.input_tags.categorical = True
+        return tags

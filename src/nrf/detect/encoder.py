@@ -1,0 +1,323 @@
+"""Tables to rows of numbers that a network can take, and such rows back to tables."""
+
+from __future__ import annotations
+
+import reprlib
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from nrf import config
+from nrf.detect.columns import (
+    CategoricalColumn,
+    Column,
+    DatetimeColumn,
+    Doubles,
+    DroppedColumn,
+    KeptColumn,
+    Kind,
+    NumericColumn,
+    SchemaError,
+    Value,
+    fit_column,
+    from_seconds,
+    squash_in_place,
+)
+from nrf.detect.frames import BLOCK, Array, Frame, Source, as_array, as_columns, is_table, read_columns
+from nrf.errors import InputError
+
+VERSION = 1
+UNEXPECTED = "(unexpected missing)"
+WORDS: dict[Kind, str] = {
+    "numeric": "numbers",
+    "boolean": "booleans",
+    "categorical": "strings",
+    "datetime": "dates",
+    "missing": "missing values",
+}
+
+
+@dataclass(frozen=True)
+class TableEncoder:
+    """How a table becomes a matrix of 32-bit floats without missing values; made by :meth:`fit`.
+
+    - Numbers and times: ``squash((x − median) / scale)``, see :mod:`nrf.detect.columns`.
+    - Booleans: 0 or 1.
+    - Strings and categories: one output a level, or one a bucket of levels where there are many, and one for levels
+      that were not there at fit.
+    - Missing values: the median (the more frequent value of a boolean) and a flag beside it, if the column had missing
+      values at fit; categories have an output for them. The last output counts, over all columns, values that are
+      missing where at fit none were.
+
+    Example:
+        >>> encoder = TableEncoder.fit([[1.0, "a"], [2.0, "b"], [4.0, "a"]], names=["size", "colour"])
+        >>> encoder.output_names
+        ('size', 'colour=a', 'colour=b', 'colour (unseen)', '(unexpected missing)')
+        >>> encoder.encode([[2.0, "c"]]).tolist()
+        [[0.0, 0.0, 0.0, 1.0, 0.0]]
+        >>> encoder.decode(encoder.encode([[4.0, "b"]])[0])
+        {'size': 4, 'colour': 'b'}
+    """
+
+    columns: tuple[Column, ...]
+    """One record a column of the training table, in its order."""
+    source: Source
+    """Where the names came from at fit; see :class:`nrf.detect.frames.Frame`."""
+    max_levels: int = 64
+    """Categorical columns with more levels are hashed."""
+    hash_buckets: int = 32
+    """Into so many buckets."""
+
+    def __post_init__(self) -> None:
+        if self.max_levels < 1 or self.hash_buckets < 1:
+            raise InputError("max_levels and hash_buckets must be at least 1")
+        if len(set(self.names)) != len(self.names):
+            raise InputError("an encoder needs columns with different names")
+        if not self.kept_columns:
+            reasons = ", ".join(f"{c.name!r} ({c.reason})" for c in self.columns if isinstance(c, DroppedColumn))
+            raise InputError(f"no column tells rows apart: {reasons}; give at least one that varies")
+
+    @classmethod
+    def fit(
+        cls, table: Any, *, max_levels: int = 64, hash_buckets: int = 32, names: Sequence[str] | None = None
+    ) -> TableEncoder:
+        """Learn columns, scales and levels from a training table.
+
+        Columns that are constant or have no values are left out, with one warning that names them all.
+
+        Args:
+            table: Whatever :func:`nrf.detect.frames.as_columns` takes, or its result.
+            max_levels: Categorical columns with more levels are hashed.
+            hash_buckets: Into so many buckets.
+            names: Names for the columns of an array.
+        """
+        if isinstance(table, Frame) and names is not None:
+            raise InputError("names are for arrays, a frame has its own; give them to as_columns instead")
+        frame = table if isinstance(table, Frame) else as_columns(table, names)
+        columns = tuple(
+            fit_column(name, kind, frame.column(i), max_levels, hash_buckets)
+            for i, (name, kind) in enumerate(zip(frame.names, frame.kinds, strict=True))
+        )
+        encoder = cls(columns, frame.source, max_levels, hash_buckets)
+        dropped = [f"{c.name!r} ({c.reason})" for c in columns if isinstance(c, DroppedColumn)]
+        if dropped:
+            warnings.warn(f"columns left out, as they tell no row from another: {', '.join(dropped)}", stacklevel=2)
+        return encoder
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of all columns, those left out too."""
+        return tuple(c.name for c in self.columns)
+
+    @cached_property
+    def kept_columns(self) -> tuple[KeptColumn, ...]:
+        """The columns that have outputs."""
+        return tuple(c for c in self.columns if not isinstance(c, DroppedColumn))
+
+    @cached_property
+    def kept(self) -> tuple[int, ...]:
+        """Their places in the training table."""
+        return tuple(i for i, c in enumerate(self.columns) if not isinstance(c, DroppedColumn))
+
+    @cached_property
+    def _starts(self) -> tuple[int, ...]:
+        """First output of each kept column, and behind them the place of the count of unexpected missing values."""
+        return tuple(int(s) for s in np.cumsum([0, *(len(c.outputs) for c in self.kept_columns)]))
+
+    @property
+    def n_outputs(self) -> int:
+        """Number of outputs; the last one counts unexpected missing values."""
+        return self._starts[-1] + 1
+
+    @property
+    def groups(self) -> list[tuple[str, slice]]:
+        """Which outputs belong to which column. The last output belongs to none."""
+        starts = self._starts
+        return [(c.name, slice(a, b)) for c, a, b in zip(self.kept_columns, starts, starts[1:], strict=False)]
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """A name for each output."""
+        return (*(name for c in self.kept_columns for name in c.outputs), UNEXPECTED)
+
+    @property
+    def is_numeric(self) -> bool:
+        """Whether all columns that have outputs hold numbers."""
+        return all(isinstance(c, NumericColumn) for c in self.kept_columns)
+
+    def numeric_constants(self) -> tuple[Doubles, Doubles]:
+        """Medians and scales of the kept columns, for callers that scale elsewhere.
+
+        The encoding is then ``squash((x[:, kept] − medians) / scales)`` and a last column of zeros.
+        """
+        if not self.is_numeric or any(c.has_missing for c in self.kept_columns):
+            raise InputError("the encoding is more than scaling: some columns are not numeric or had missing values")
+        numeric = [c for c in self.kept_columns if isinstance(c, NumericColumn)]
+        return np.array([c.median for c in numeric]), np.array([c.scale for c in numeric])
+
+    def encode(self, table: Any) -> npt.NDArray[np.float32]:
+        """The table's rows as numbers, shape (n, n_outputs).
+
+        A table with names may have its columns in any order. An array must have all columns of the training table, in
+        their order, and so must a table if the encoder was fitted on an array without names. An encoder that was
+        fitted on a table takes an array if its columns are all numeric. Columns left out at fit are not looked at.
+
+        Raises:
+            SchemaError: The table does not fit; the message lists all that is wrong with it.
+        """
+        frame, problems = self._read(table)
+        places = self._places(frame, problems)
+        out = np.zeros((frame.n_rows, self.n_outputs), dtype=np.float32)
+        if frame.matrix is not None and self.is_numeric:
+            matrix = frame.matrix
+            whole = places == tuple(range(matrix.shape[1]))
+            self._scale(out, lambda rows: matrix[rows] if whole else matrix[rows][:, list(places)])
+            return out
+        arrays = [_in_form(c, frame.column(p)) for c, p in zip(self.kept_columns, places, strict=True)]
+        scaled = [
+            a for c, a in zip(self.kept_columns, arrays, strict=True) if isinstance(c, NumericColumn | DatetimeColumn)
+        ]
+        if scaled:
+            self._scale(out, lambda rows: np.stack([a[rows] for a in scaled], axis=1))
+        for column, start, values in zip(self.kept_columns, self._starts, arrays, strict=False):
+            if isinstance(column, NumericColumn | DatetimeColumn):
+                continue
+            missing = _missing(values)
+            if isinstance(column, CategoricalColumn):
+                out[np.arange(len(out)), start + column.places(values)] = 1
+            else:
+                out[:, start] = np.where(missing, column.common, values)
+                if column.has_missing:
+                    out[:, start + 1] = missing
+            if not column.has_missing:
+                out[:, -1] += missing
+        return out
+
+    def _scale(self, out: npt.NDArray[np.float32], block: Callable[[slice], Array]) -> None:
+        """Fill the outputs of all scaled columns, block by block, so that little memory is needed on top."""
+        scaled = [
+            (c, s)
+            for c, s in zip(self.kept_columns, self._starts, strict=False)
+            if isinstance(c, NumericColumn | DatetimeColumn)
+        ]
+        starts = np.array([s for _, s in scaled])
+        medians, scales = np.array([c.median for c, _ in scaled]), np.array([c.scale for c, _ in scaled])
+        flagged = np.array([c.has_missing for c, _ in scaled])
+        target = slice(0, len(scaled)) if starts[-1] == len(scaled) - 1 else starts
+        n_rows = max(1, BLOCK // len(scaled))
+        buffer = np.empty((min(n_rows, len(out)), len(scaled)))
+        with np.errstate(over="ignore"):
+            for start in range(0, len(out), n_rows):
+                rows = slice(start, min(start + n_rows, len(out)))
+                z = buffer[: rows.stop - start]
+                np.subtract(block(rows), medians, out=z)
+                np.divide(z, scales, out=z)
+                missing = np.isnan(z)
+                if missing.any():
+                    z[missing] = 0  # the median
+                    out[rows, starts[flagged] + 1] = missing[:, flagged]
+                    out[rows, -1] += missing[:, ~flagged].sum(axis=1)
+                squash_in_place(z)
+                out[rows, target] = z
+
+    def decode(self, row: npt.ArrayLike) -> dict[str, Value]:
+        """One encoded row in the user's units, by column; ``None`` is a missing value.
+
+        Numbers are not clipped to the training range. Columns left out at fit are not in the result.
+        """
+        outputs = np.asarray(row, dtype=np.float64)
+        if outputs.shape != (self.n_outputs,) or not np.isfinite(outputs).all():
+            raise InputError(f"decode takes one row of {self.n_outputs} finite numbers, such as encode(table)[0]")
+        parts = zip(self.kept_columns, self.groups, strict=True)
+        return {c.name: c.decode(outputs[part].tolist()) for c, (_, part) in parts}
+
+    def to_json(self) -> dict[str, Any]:
+        """All of the encoder, ready for :func:`json.dumps`."""
+        return {"version": VERSION, "encoder": config.to_json(self)}
+
+    @classmethod
+    def from_json(cls, data: Any) -> TableEncoder:
+        """The encoder that :meth:`to_json` wrote."""
+        if not isinstance(data, dict) or set(data) != {"version", "encoder"}:
+            raise InputError("not an encoder: expected an object with the keys version and encoder")
+        if data["version"] != VERSION:
+            raise InputError(f"the encoder has version {data['version']!r}, this nrf reads {VERSION}; fit it again")
+        return config.from_json(cls, data["encoder"], "encoder")
+
+    def _read(self, table: Any) -> tuple[Frame, dict[str, str]]:
+        if isinstance(table, Frame):
+            return table, {}
+        if is_table(table):
+            return read_columns(table)
+        array = as_array(table)
+        # Errors are to name the columns as the encoder does.
+        frame, problems = read_columns(array, self.names if array.shape[1] == len(self.columns) else None)
+        return replace(frame, source="array"), problems
+
+    def _places(self, frame: Frame, problems: dict[str, str]) -> tuple[int, ...]:
+        """Where the kept columns are in the frame."""
+        by_place = frame.source == "array" or self.source == "array"
+        if by_place and len(frame.names) != len(self.columns):
+            raise SchemaError(
+                f"the table has {len(frame.names)} columns, the encoder was fitted on {len(self.columns)}; "
+                "give the same ones in the same order"
+            )
+        if frame.source == "array" and self.source == "table" and not self.is_numeric:
+            raise SchemaError(
+                "the encoder was fitted on a table with columns that are not numeric, and an array has no names to "
+                "find them by; give a data frame"
+            )
+        found = {name: i for i, name in enumerate(self.names if by_place else frame.names)}
+        wrong = [f"column {c.name!r} is not in the table; add it" for c in self.kept_columns if c.name not in found]
+        known = set(self.names)
+        wrong += [f"column {name!r} was not there at fit; remove it" for name in found if name not in known]
+        for column in self.kept_columns:
+            i = found.get(column.name)
+            if i is None:
+                continue
+            problem = problems.get(frame.names[i])
+            if problem is None and not (frame.matrix is not None and column.kind == "numeric"):
+                problem = _misfit(column, frame.kinds[i], frame.column(i))
+            wrong += [problem] if problem else []
+        if wrong:
+            raise SchemaError(
+                "the table does not fit the one the encoder was fitted on:" + "".join(f"\n- {w}" for w in wrong)
+            )
+        return tuple(found[c.name] for c in self.kept_columns)
+
+
+def _missing(values: Array) -> npt.NDArray[np.bool_]:
+    if values.dtype == object:
+        return np.fromiter((v is None for v in values), np.bool_, count=len(values))
+    return np.isnan(values)
+
+
+def _misfit(column: KeptColumn, kind: Kind, values: Array) -> str | None:
+    """What is wrong with values of some kind in a column; nothing, if there are none or it is the column's kind."""
+    if kind in (column.kind, "missing"):
+        return None
+    present = values[~_missing(values)]
+    if column.kind == "boolean" and kind == "numeric":
+        present = present[(present != 0) & (present != 1)]
+    if not len(present):
+        return None
+    example: object = present[0]
+    if kind == "datetime":
+        example = from_seconds(float(present[0])).isoformat()
+    elif kind != "categorical":
+        example = bool(present[0]) if kind == "boolean" else float(present[0])
+    wanted = WORDS[column.kind]
+    given = f"{WORDS[kind]}, for example {reprlib.repr(example)}"
+    return f"column {column.name!r} had {wanted} at fit, now it has {given}; give {wanted}"
+
+
+def _in_form(column: KeptColumn, values: Array) -> Array:
+    """Values in the form of the column's kind; those of another kind are known to be missing, all of them."""
+    if (column.kind == "categorical") == (values.dtype == object):
+        return values
+    return np.full(len(values), None) if column.kind == "categorical" else np.full(len(values), np.nan)

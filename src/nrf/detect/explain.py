@@ -1,0 +1,222 @@
+"""Why a row is an anomaly: what would have to change, and how much each feature adds.
+
+The *counterfactual* is the row after revision: pulled up the potential until it is typical. Of its features only those
+are moved that must be for the row to pass as normal: a small set, in the user's own units. The *contributions* split
+the difference of potential between the two, feature by feature, by the gradient along the line from the counterfactual
+to the row; they sum to that difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from nrf.detect.columns import CategoricalColumn
+from nrf.errors import InputError
+from nrf.models import gradient
+from nrf.networks import Snapshot
+
+if TYPE_CHECKING:
+    from nrf.detect.detector import NRFDetector
+
+Group = tuple[str, slice]
+PATH_STEPS = 64
+"""Points on the line along which contributions are summed."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """One feature that had to move."""
+
+    feature: str
+    value: Any
+    typical: Any
+    contribution: float
+    """Part of the potential this feature costs the row: negative = makes it abnormal."""
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """One row explained."""
+
+    score: float
+    threshold: float
+    p_value: float
+    changes: tuple[Change, ...]
+    """The features that had to move, the costliest first; empty if the row is normal as it is."""
+    contributions: dict[str, float]
+    """Of every feature; they sum to the potential of the row less that of its revision."""
+    revised: dict[str, Any]
+    """The counterfactual row, in the user's units."""
+    revised_score: float
+    reached: bool
+    """Whether the counterfactual is above the threshold."""
+
+    @property
+    def is_anomaly(self) -> bool:
+        """Whether the row lies below the threshold."""
+        return self.score < self.threshold
+
+
+def explain(detector: NRFDetector, X: Any, *, max_steps: int = 500, target: float | None = None) -> list[Explanation]:
+    """Explain rows of a table.
+
+    Args:
+        detector: A fitted detector of tables.
+        X: Rows.
+        max_steps: Steps of the revision, at most.
+        target: Potential that counts as typical; the median of the calibration rows if not given.
+    """
+    encoder = detector.encoder_
+    if encoder is None:
+        raise InputError("images have no columns to explain; use counterfactual_images")
+    if detector.combine != "potential":
+        raise InputError("ranks have no gradient: explain a detector with combine='potential'")
+    rows = detector._encode(X)
+    field = _Field(detector)
+    middle = float(np.median(detector.calibration_.scores)) if target is None else target
+    revised = field.climb(rows, middle, max_steps)
+    scores = field.values(rows)
+    p_values = detector.calibration_.p_values(scores.cpu().numpy())
+    groups = [*encoder.groups, (encoder.output_names[-1], slice(encoder.n_outputs - 1, encoder.n_outputs))]
+    return [
+        _explain_row(detector, field, groups, row, goal, float(score), float(p))
+        for row, goal, score, p in zip(rows, revised, scores, p_values, strict=True)
+    ]
+
+
+def counterfactual_images(detector: NRFDetector, X: Any, *, max_steps: int = 500) -> NDArray[np.float32]:
+    """Images after revision towards typical ones, in the units of ``X``."""
+    scale = detector.pixels_
+    if scale is None:
+        raise InputError("this detector is one of tables; use explain")
+    field = _Field(detector)
+    revised = field.climb(detector._encode(X), float(np.median(detector.calibration_.scores)), max_steps)
+    out = (revised.clamp(-1, 1).cpu().numpy() + 1) / 2 * (scale.high - scale.low) + scale.low
+    return np.asarray(out, dtype=np.float32)
+
+
+class _Field:
+    """The combined potential of a detector's members, with its gradient."""
+
+    def __init__(self, detector: NRFDetector) -> None:
+        self.members = detector.members_
+        still = Snapshot(self.members.module("potential"))
+        still.refresh()
+        self.potential = still.copy
+        self.step_size = detector.recipe_.sampler.step_size
+
+    def values(self, rows: Tensor) -> Tensor:
+        """Mean potential of the members."""
+        return self.members.potentials(rows).mean(0)
+
+    def gradient(self, rows: Tensor) -> Tensor:
+        """Its gradient."""
+        n = self.members.count
+        repeated = rows.repeat(n, *(1,) * (rows.ndim - 1))
+        return gradient(self.potential, repeated).reshape(n, *rows.shape).mean(0)
+
+    def climb(self, rows: Tensor, target: float, max_steps: int) -> Tensor:
+        """Pull rows up the potential with momentum and without noise, each until it reaches the target.
+
+        A step that lands lower is undone and the row's step size halved, so that a row never gets worse.
+        """
+        x, best = rows.clone(), self.values(rows)
+        velocity = torch.zeros_like(x)
+        shape = (-1, *(1,) * (x.ndim - 1))
+        size = torch.full((len(x),), float(self.step_size), device=x.device, dtype=x.dtype)
+        for _ in range(max_steps):
+            active = best < target
+            if not active.any():
+                break
+            velocity = 0.7 * velocity + size.reshape(shape) * self.gradient(x)
+            proposed = x + velocity
+            value = self.values(proposed)
+            better = active & (value > best)
+            x = torch.where(better.reshape(shape), proposed, x)
+            best = torch.where(better, value, best)
+            velocity = torch.where(better.reshape(shape), velocity, torch.zeros_like(velocity))
+            size = torch.where(better, size * 1.1, size * 0.5).clamp(1e-5, 10.0)
+        return x
+
+
+def _explain_row(
+    detector: NRFDetector, field: _Field, groups: Sequence[Group], row: Tensor, goal: Tensor, score: float, p: float
+) -> Explanation:
+    encoder = detector.encoder_
+    assert encoder is not None
+    threshold = detector.offset_
+    goal = _snapped(detector, goal)
+    moved = _smallest_set(field, groups, row, goal, threshold) if score < threshold else []
+    counterfactual = _moved(row, goal, [groups[i] for i in moved]) if moved else row
+    found = float(field.values(counterfactual[None])[0])
+    contributions = _along_the_line(field, groups, counterfactual if moved else goal, row)
+    before, after = encoder.decode(row.cpu().numpy()), encoder.decode(counterfactual.cpu().numpy())
+    values = np.array([contributions[groups[i][0]] for i in moved])
+    changes = tuple(
+        Change(name, before.get(name), after.get(name), contributions[name])
+        for name in (groups[moved[i]][0] for i in np.argsort(values))
+    )
+    return Explanation(score, threshold, p, changes, contributions, after, found, found >= threshold)
+
+
+def _snapped(detector: NRFDetector, goal: Tensor) -> Tensor:
+    """The revised row with its categories made whole again: one level, and no flags in between."""
+    encoder = detector.encoder_
+    assert encoder is not None
+    snapped = goal.clone()
+    columns = {column.name: column for column in encoder.kept_columns}
+    for name, place in encoder.groups:
+        part, column = snapped[place], columns[name]
+        if isinstance(column, CategoricalColumn):
+            level = int(part[:-1].argmax()) if len(part) > 1 else 0  # the last output is "unseen": never a goal
+            snapped[place] = torch.nn.functional.one_hot(torch.tensor(level), len(part)).to(part)
+        elif hasattr(column, "common"):
+            snapped[place] = (part > 0.5).to(part)
+        elif len(part) == 2:  # a value and its flag
+            snapped[place.start + 1] = float(part[1] > 0.5)
+    snapped[-1] = snapped[-1].round().clamp_min(0)
+    return snapped
+
+
+def _moved(row: Tensor, goal: Tensor, groups: Sequence[Group]) -> Tensor:
+    out = row.clone()
+    for _, place in groups:
+        out[place] = goal[place]
+    return out
+
+
+def _smallest_set(field: _Field, groups: Sequence[Group], row: Tensor, goal: Tensor, threshold: float) -> list[int]:
+    """Features to move to the goal until the row is above the threshold: added greedily, then thinned out."""
+    left = [i for i, (_, place) in enumerate(groups) if not torch.equal(row[place], goal[place])]
+    chosen: list[int] = []
+
+    def value(indices: Sequence[int]) -> float:
+        return float(field.values(_moved(row, goal, [groups[i] for i in indices])[None])[0])
+
+    while left and (not chosen or value(chosen) < threshold):
+        rows = torch.stack([_moved(row, goal, [groups[i] for i in (*chosen, j)]) for j in left])
+        chosen.append(left.pop(int(field.values(rows).argmax())))
+    for i in list(chosen):
+        rest = [j for j in chosen if j != i]
+        if rest and value(rest) >= threshold:
+            chosen = rest
+    return chosen
+
+
+def _along_the_line(field: _Field, groups: Sequence[Group], start: Tensor, end: Tensor) -> dict[str, float]:
+    """Integral of the gradient from start to end by feature; what the sum leaves over is shared out, so it is exact."""
+    weights = (torch.arange(PATH_STEPS, device=end.device, dtype=end.dtype) + 0.5) / PATH_STEPS
+    line = start + weights[:, None] * (end - start)
+    parts = field.gradient(line).mean(0) * (end - start)
+    ends = field.values(torch.stack([start, end]))
+    total, difference = parts.sum(), ends[1] - ends[0]
+    slack = (difference - total) / parts.abs().sum().clamp_min(1e-12)
+    parts = parts + slack * parts.abs()
+    return {name: float(parts[place].sum()) for name, place in groups}

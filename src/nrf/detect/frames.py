@@ -1,0 +1,401 @@
+"""One view of whatever table a user holds: NumPy, pandas, polars, Arrow, or lists of rows."""
+
+from __future__ import annotations
+
+import datetime as dt
+import importlib
+import numbers
+import reprlib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+
+from nrf.detect.columns import Doubles, Kind
+from nrf.errors import InputError
+
+if TYPE_CHECKING:
+    import narwhals.stable.v2 as nw
+
+Array = npt.NDArray[Any]
+Source = Literal["table", "named array", "array"]
+
+BLOCK = 2**17  # numbers looked at in one go: a block of doubles then fits a processor's cache
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+NESTED = (list, tuple, dict, set, np.ndarray)
+INFINITE = "replace them by missing values (NaN) or drop these rows"
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """A table, column by column.
+
+    Values of a column are doubles with NaN for missing ones (numbers; booleans as 0 and 1; times as seconds since
+    1970; durations and times of day as seconds), or, if it is categorical, strings with ``None`` for missing ones.
+    """
+
+    names: tuple[str, ...]
+    kinds: tuple[Kind, ...]
+    n_rows: int
+    source: Source
+    """Where the names come from: the table, the caller, or nowhere (``x0``, ``x1``, …)."""
+    matrix: Array | None = None
+    """All values at once, in their own type, if the table was one array of real numbers."""
+    arrays: tuple[Array, ...] = ()
+    """One array a column otherwise."""
+
+    def column(self, place: int) -> Array:
+        """Values of one column, counted from 0."""
+        if self.matrix is None:
+            return self.arrays[place]
+        return np.asarray(self.matrix[:, place], dtype=np.float64)
+
+
+def as_columns(data: Any, names: Sequence[str] | None = None) -> Frame:
+    """A table of any make as a :class:`Frame`.
+
+    Args:
+        data: A pandas or polars data frame, an Arrow table or record batch, or an array of shape (n, d) or anything
+            NumPy makes one of. An array of real numbers is not copied.
+        names: Names for the columns of an array.
+
+    Raises:
+        InputError: It is no table, or some columns cannot be used; all of those are named.
+
+    Example:
+        >>> as_columns([[1, "a"], [None, "b"]], names=["size", "colour"]).kinds
+        ('numeric', 'categorical')
+    """
+    frame, problems = read_columns(data, names)
+    if problems:
+        raise InputError("the table cannot be used as it is:" + "".join(f"\n- {p}" for p in problems.values()))
+    return frame
+
+
+def read_columns(data: Any, names: Sequence[str] | None = None) -> tuple[Frame, dict[str, str]]:
+    """:func:`as_columns` with the columns that cannot be used, and why, instead of an error."""
+    table = _as_table(data)
+    if table is None:
+        return _read_array(as_array(data), names)
+    columns = tuple(table.columns)
+    if names is not None and tuple(names) != columns:
+        raise InputError("names are for arrays, this table has its own; rename its columns instead")
+    _check_shape(len(table), len(columns))
+    matrix = _pandas_matrix(table)
+    if matrix is not None:
+        return _matrix_frame(matrix, columns, "table")
+    read = [_read_series(table[name]) for name in columns]
+    return _gather(columns, len(table), "table", read)
+
+
+def is_table(data: Any) -> bool:
+    """Whether the data has columns with names of their own."""
+    return _as_table(data) is not None
+
+
+def as_array(data: Any) -> Array:
+    """Rows without names as an array of shape (n, d); one that has this shape is returned as it is."""
+    if sparse.issparse(data):
+        raise InputError("the table is a sparse matrix; make it dense with .toarray()")
+    if isinstance(data, dict) or (isinstance(data, list | tuple) and data and isinstance(data[0], dict)):
+        raise InputError("the table is made of dictionaries; turn it into a data frame: pandas.DataFrame(data)")
+    try:
+        if isinstance(data, np.ma.MaskedArray):
+            to, blank = (np.float64, np.nan) if data.dtype.kind in "iuf" else (object, None)
+            array: Array = data.data.astype(to)
+            array[np.ma.getmaskarray(data)] = blank
+        else:
+            array = np.asarray(data)
+            if array.dtype.kind in "US" and isinstance(data, list | tuple):
+                array = np.array(data, dtype=object)  # or numbers beside strings would become strings
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise InputError(
+            f"the table (a {type(data).__name__}) cannot be made an array of rows and columns: {error}; "
+            "give each row the same number of plain values"
+        ) from error
+    if array.ndim == 1 and array.size:
+        raise InputError(
+            "the table has one dimension, not rows and columns; if it is one column use reshape(-1, 1), "
+            "if it is one row reshape(1, -1)"
+        )
+    if array.ndim == 0:
+        raise InputError(f"a {type(data).__name__} is not a table; give an array of shape (n, d) or a data frame")
+    if array.ndim > 2:
+        raise InputError(f"the table has the shape {array.shape}; flatten each row with reshape(len(x), -1)")
+    _check_shape(len(array), array.shape[1] if array.ndim == 2 else 0)
+    if array.dtype.kind == "c":
+        raise InputError("the table holds complex numbers; give real and imaginary parts as columns of their own")
+    if array.dtype.kind == "V":
+        raise InputError("the table is a structured array; turn it into a data frame: pandas.DataFrame(array)")
+    return array
+
+
+def _check_shape(n_rows: int, n_columns: int) -> None:
+    if n_rows == 0:
+        raise InputError("the table has no rows; give at least one")
+    if n_columns == 0:
+        raise InputError("the table has no columns; give at least one")
+
+
+# ---------------------------------------------------------------------------------------------------------- arrays
+
+
+def _read_array(array: Array, names: Sequence[str] | None) -> tuple[Frame, dict[str, str]]:
+    source: Source = "array" if names is None else "named array"
+    columns = tuple(f"x{i}" for i in range(array.shape[1])) if names is None else _checked_names(list(names))
+    if len(columns) != array.shape[1]:
+        raise InputError(f"the array has {array.shape[1]} columns, but {len(columns)} names are given; give one each")
+    if array.dtype.kind in "iuf":
+        return _matrix_frame(array, columns, source)
+    read = [_read_vector(values) for values in array.T]
+    return _gather(columns, len(array), source, read)
+
+
+def _matrix_frame(matrix: Array, names: tuple[str, ...], source: Source) -> tuple[Frame, dict[str, str]]:
+    problems = {
+        names[i]: f"column {names[i]!r} has {count} infinite value{'s' * (count > 1)}; {INFINITE}"
+        for i, count in _count_infinite(matrix)
+    }
+    kinds: tuple[Kind, ...] = tuple(["numeric"] * len(names))
+    return Frame(names, kinds, len(matrix), source, matrix=matrix), problems
+
+
+def _count_infinite(matrix: Array) -> list[tuple[int, int]]:
+    """Columns with infinite values and how many. Blocks with a finite sum have none, which is quick to see."""
+    if matrix.dtype.kind != "f":
+        return []
+    counts = np.zeros(matrix.shape[1], dtype=np.int64)
+    rows = max(1, BLOCK // matrix.shape[1])
+    with np.errstate(over="ignore", invalid="ignore"):
+        for start in range(0, len(matrix), rows):
+            block = matrix[start : start + rows]
+            if not np.isfinite(block.sum()):
+                counts += np.isinf(block.astype(np.float64, copy=False)).sum(axis=0)
+    return [(int(i), int(counts[i])) for i in np.flatnonzero(counts)]
+
+
+# ----------------------------------------------------------------------------------------------------- data frames
+
+
+def _as_table(data: Any) -> nw.DataFrame[Any] | None:
+    """The data behind one interface if it has named columns, else ``None``."""
+    if isinstance(data, np.ndarray | list | tuple | dict) or sparse.issparse(data):
+        return None
+    try:
+        import narwhals.stable.v2 as nw
+    except ImportError as error:
+        if not hasattr(data, "columns"):
+            return None
+        raise InputError('data frames need narwhals; install it with `pip install "narwhals>=2"`') from error
+    if type(data).__module__.startswith("pyarrow") and hasattr(data, "column_names"):
+        _checked_names(list(data.column_names))
+        if type(data).__name__ == "RecordBatch":
+            data = importlib.import_module("pyarrow").Table.from_batches([data])
+    elif nw.dependencies.is_pandas_like_dataframe(data):
+        data = data.set_axis(list(_checked_names(list(data.columns))), axis=1)
+    table = nw.from_native(data, pass_through=True, allow_series=True)
+    if isinstance(table, nw.LazyFrame):
+        raise InputError("the table is lazy; run its query first, with .collect()")
+    if isinstance(table, nw.Series):
+        raise InputError("the table is a single series; make it a table with .to_frame()")
+    return table if isinstance(table, nw.DataFrame) else None
+
+
+def _checked_names(names: list[Any]) -> tuple[str, ...]:
+    """Names as strings. Those a data frame counts up when it is given none are integers, which is fine."""
+    integers = all(isinstance(n, numbers.Integral) and not isinstance(n, bool | np.bool_) for n in names)
+    odd = [] if integers else [n for n in names if not isinstance(n, str)]
+    if odd:
+        raise InputError(
+            f"column names must be strings, {odd[0]!r} is of type {type(odd[0]).__name__}; "
+            "rename them, in pandas by table.columns = [str(name) for name in table.columns]"
+        )
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise InputError(f"column names are used more than once: {', '.join(map(repr, twice))}; rename them")
+    return tuple(str(n) for n in names)
+
+
+def _pandas_matrix(table: nw.DataFrame[Any]) -> Array | None:
+    """The one array behind a pandas frame of plain numbers of one type."""
+    if not table.implementation.is_pandas():
+        return None
+    native: Any = table.to_native()
+    types = set(native.dtypes)
+    plain = len(types) == 1 and isinstance(next(iter(types)), np.dtype) and next(iter(types)).kind in "iuf"
+    return np.asarray(native.to_numpy()) if plain else None
+
+
+class _Read:
+    """One column as read: its kind and values, or what is wrong with it."""
+
+    def __init__(self, kind: Kind = "missing", values: Array | None = None, problem: str | None = None) -> None:
+        self.kind, self.values, self.problem = kind, values, problem
+
+
+_NOTHING = _Read()
+
+
+def _gather(names: tuple[str, ...], n_rows: int, source: Source, read: list[_Read]) -> tuple[Frame, dict[str, str]]:
+    problems: dict[str, str] = {}
+    arrays = []
+    for name, column in zip(names, read, strict=True):
+        values = np.full(n_rows, np.nan) if column.values is None else column.values
+        problem = column.problem
+        if values.dtype == np.float64 and np.isinf(values).any():
+            count = int(np.isinf(values).sum())
+            problem = f"has {count} infinite value{'s' * (count > 1)}; {INFINITE}"
+        if problem is not None:
+            problems[name] = f"column {name!r} {problem}"
+        arrays.append(values)
+    kinds: tuple[Kind, ...] = tuple(
+        "missing" if name in problems else c.kind for name, c in zip(names, read, strict=True)
+    )
+    return Frame(names, kinds, n_rows, source, arrays=tuple(arrays)), problems
+
+
+def _read_series(series: nw.Series[Any]) -> _Read:
+    import narwhals.stable.v2 as nw
+
+    dtype = series.dtype
+    if getattr(series.to_native(), "dtype", None) == np.dtype(object):  # narwhals guesses what is inside; we look
+        return _read_objects(series.to_list())
+    if dtype.is_numeric():
+        return _Read("numeric", _doubles(series))
+    if dtype == nw.Boolean:
+        return _Read("boolean", _doubles(series))
+    if isinstance(dtype, nw.Datetime | nw.Date):
+        return _Read("datetime", _doubles(series.dt.timestamp("us")) / 1e6)
+    if isinstance(dtype, nw.Duration):
+        return _Read("numeric", _doubles(series.dt.total_microseconds()) / 1e6)
+    if isinstance(dtype, nw.Categorical | nw.Enum):
+        return _Read("categorical", _objects([_level(v) for v in _without_missing(series.to_list())]))
+    return _read_objects(series.to_list())
+
+
+def _doubles(series: nw.Series[Any]) -> Doubles:
+    import narwhals.stable.v2 as nw
+
+    if isinstance(series.dtype, nw.Decimal):
+        series = series.cast(nw.Float64())
+    # Arrow refuses to cast integers that a double would round, so NumPy does it; it has no missing integers.
+    missing = series.is_null()
+    if missing.any():
+        series = series.fill_null(value=False if series.dtype == nw.Boolean else 0)
+    values = np.array(series.to_numpy(), dtype=np.float64)
+    values[missing.to_numpy().astype(bool)] = np.nan
+    return values
+
+
+# ---------------------------------------------------------------------------------------------------- Python values
+
+
+def _read_vector(values: Array) -> _Read:
+    """A column of an array that is not made of real numbers."""
+    if values.dtype.kind == "b":
+        return _Read("boolean", values.astype(np.float64))
+    if values.dtype.kind in "Mm":
+        unit = f"{'datetime64' if values.dtype.kind == 'M' else 'timedelta64'}[us]"
+        seconds = values.astype(unit).astype(np.int64) / 1e6
+        return _Read("datetime" if values.dtype.kind == "M" else "numeric", np.where(np.isnat(values), np.nan, seconds))
+    return _read_objects(values.tolist())
+
+
+def _is_missing(value: Any) -> bool:
+    if value is None:
+        return True
+    if isinstance(value, float | np.floating | Decimal):
+        return bool(value != value)
+    # pandas marks missing values with objects of its own; NumPy has times that are none.
+    return type(value).__name__ in ("NAType", "NaTType") or (
+        isinstance(value, np.datetime64 | np.timedelta64) and bool(np.isnat(value))
+    )
+
+
+_Class = Literal["numbers", "booleans", "strings", "dates", "durations", "times of day", "nested", "complex", "other"]
+
+
+def _class_of(kind: type) -> _Class:
+    order: list[tuple[_Class, tuple[type, ...]]] = [
+        ("booleans", (bool, np.bool_)),
+        ("strings", (str,)),
+        ("dates", (dt.date, np.datetime64)),
+        ("durations", (dt.timedelta, np.timedelta64)),
+        ("times of day", (dt.time,)),
+        ("numbers", (numbers.Real, Decimal)),
+        ("complex", (numbers.Complex,)),
+        ("nested", NESTED),
+    ]
+    return next((name for name, types in order if issubclass(kind, types)), "other")
+
+
+def _without_missing(values: list[Any]) -> list[Any]:
+    """The values with ``None`` for all that stands for a missing one; types that never do are not looked at twice."""
+    doubtful = {t for t in set(map(type, values)) if not issubclass(t, str | int)}
+    return [None if type(v) in doubtful and _is_missing(v) else v for v in values]
+
+
+def _read_objects(raw: list[Any]) -> _Read:
+    values = _without_missing(raw)
+    classes = {_class_of(t) for t in set(map(type, values)) - {type(None)}}
+    if not classes:
+        return _NOTHING
+    if len(classes) > 1:
+        counts = Counter(_class_of(type(v)) for v in values if v is not None)
+        rarest = min(counts, key=lambda c: (counts[c], c != "strings"))
+        example = next(v for v in values if v is not None and _class_of(type(v)) == rarest)
+        words = " and ".join(sorted(counts))
+        return _Read(problem=f"mixes {words}, for example {reprlib.repr(example)}; give it one type")
+    (name,) = classes
+    example = next(v for v in values if v is not None)
+    if name == "nested":
+        return _Read(
+            problem=f"holds nested values, for example {reprlib.repr(example)}; give each part a column of its own"
+        )
+    if name == "complex":
+        return _Read(
+            problem=f"holds complex numbers, for example {reprlib.repr(example)}; give their parts columns of their own"
+        )
+    if name == "other":
+        return _Read(problem=f"holds values of type {type(example).__name__}; turn them into numbers or strings")
+    if name == "strings":
+        return _Read("categorical", _objects([None if v is None else str(v) for v in values]))
+    try:
+        doubles = np.array([np.nan if v is None else _as_double(v) for v in values], dtype=np.float64)
+    except OverflowError:
+        return _Read(problem="holds a number beyond the range of 64-bit floats; rescale it or give it as a string")
+    kinds: dict[_Class, Kind] = {"booleans": "boolean", "dates": "datetime"}
+    return _Read(kinds.get(name, "numeric"), doubles)
+
+
+def _as_double(value: Any) -> float:
+    if isinstance(value, np.datetime64 | np.timedelta64):
+        span = value - np.datetime64(0, "s") if isinstance(value, np.datetime64) else value
+        return float(span / np.timedelta64(1, "s"))
+    if isinstance(value, dt.datetime):
+        return ((value if value.tzinfo else value.replace(tzinfo=dt.UTC)) - EPOCH).total_seconds()
+    if isinstance(value, dt.date):
+        return (value - EPOCH.date()).total_seconds()
+    if isinstance(value, dt.timedelta):
+        return value.total_seconds()
+    if isinstance(value, dt.time):
+        return value.hour * 3600 + value.minute * 60 + value.second + value.microsecond / 1e6
+    return float(value)
+
+
+def _level(value: Any) -> str | None:
+    """A category as a string; 2.0 is 2, since missing values elsewhere in a column make floats of integers."""
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return None if value is None else str(value)
+
+
+def _objects(values: list[str | None]) -> Array:
+    out = np.empty(len(values), dtype=object)
+    out[:] = values
+    return out

@@ -1,0 +1,226 @@
+"""The trained pairs inside a detector: built from a recipe, trained side by side, scored together."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from nrf.detect.recipe import Recipe
+from nrf.errors import InputError, NonFiniteError
+from nrf.learners import side_by_side
+from nrf.learners.base import Learner
+from nrf.models import LatentGenerator, replicas_of
+from nrf.networks import Shape, Snapshot, data_dependent_init
+from nrf.seeds import derive, stream
+from nrf.training import Trainer
+
+Floats = NDArray[np.floating]
+OnLog = Callable[[Trainer, Mapping[str, float]], object]
+
+CHUNK_VALUES = 1 << 20
+"""Values of a chunk of rows that is scored at once: small enough to stay in a processor's cache."""
+SMALL_CHUNK = 256
+INIT_ROWS = 2000
+SMALL_WORK = 1 << 24
+"""Products of weights and rows below which training stays on one thread."""
+HALVINGS = 3
+"""How often the sampler's step is halved, when training is not finite, before giving up."""
+
+
+class Members:
+    """Pairs of one architecture, each from a seed of its own.
+
+    Args:
+        learner: Owns the pairs while they are trained.
+        shape: Of an event.
+    """
+
+    def __init__(self, learner: Learner, shape: Shape) -> None:
+        self.learner, self.shape = learner, shape
+        self.averaged: dict[str, nn.Module] = {}
+
+    @property
+    def count(self) -> int:
+        """How many pairs."""
+        return replicas_of(self.learner.modules["potential"])
+
+    def module(self, name: str) -> nn.Module:
+        """A network as it is used: averaged over the last part of training, if that was kept."""
+        return self.averaged.get(name, self.learner.modules[name])
+
+    def potentials(self, rows: Tensor) -> Tensor:
+        """The potential of each row under each member, ``(members, rows)``."""
+        still = Snapshot(self.module("potential"))
+        still.refresh()
+        n, values = len(rows), max(1, rows[:1].numel() * self.count)
+        size = max(SMALL_CHUNK, CHUNK_VALUES // values)
+        if n < SMALL_CHUNK:  # always products of one shape, or a row's score would hang on its company, by rounding
+            rows = torch.cat([rows, rows.new_zeros(SMALL_CHUNK - n, *rows.shape[1:])])
+        with torch.no_grad():
+            parts = [self._chunk(still.copy, chunk) for chunk in torch.split(rows, size)]
+        return torch.cat(parts, 1)[:, :n]
+
+    def go_on_from(self, before: Members) -> None:
+        """Take over the weights of members trained before."""
+        if before.count != self.count:
+            raise InputError(f"n_members was {before.count} and is {self.count} now; a warm start keeps it")
+        for name, module in self.learner.modules.items():
+            module.load_state_dict(before.learner.modules[name].state_dict())
+
+    def packed(self) -> dict[str, Any]:
+        """All values, without the modules that hold them."""
+        tensors = {f"last/{n}/{k}": v for n, m in self.learner.modules.items() for k, v in m.state_dict().items()}
+        tensors |= {f"averaged/{n}/{k}": v for n, m in self.averaged.items() for k, v in m.state_dict().items()}
+        return {"shape": self.shape, "count": self.count, "tensors": {k: v.cpu() for k, v in tensors.items()}}
+
+    @classmethod
+    def unpacked(
+        cls,
+        packed: Mapping[str, Any],
+        recipe: Recipe,
+        potential: nn.Module | None,
+        generator: LatentGenerator | None,
+        device: str = "cpu",
+    ) -> Members:
+        """Members with the values :meth:`packed` gave."""
+        blank = torch.zeros(2, *packed["shape"], device=device)
+        plain = replace(recipe, potential=replace(recipe.potential, data_init=False))
+        members = build_members(plain, blank, range(packed["count"]), potential, generator)
+        members.averaged = {name: copy_of(module) for name, module in members.learner.modules.items()}
+        for kind, modules in (("last", members.learner.modules), ("averaged", members.averaged)):
+            for name, module in modules.items():
+                prefix = f"{kind}/{name}/"
+                state = {k.removeprefix(prefix): v for k, v in packed["tensors"].items() if k.startswith(prefix)}
+                module.load_state_dict(state)
+        return members
+
+    def _chunk(self, potential: nn.Module, rows: Tensor) -> Tensor:
+        n = self.count
+        values: Tensor = potential(rows if n == 1 else rows.repeat(n, *(1,) * (rows.ndim - 1)))
+        return values.reshape(n, len(rows))
+
+
+def copy_of(module: nn.Module) -> nn.Module:
+    """A module of the same values that shares none of them."""
+    found = copy.deepcopy(module)
+    found.replicas = replicas_of(module)  # type: ignore[assignment]
+    return found
+
+
+def build_members(
+    recipe: Recipe,
+    data: Tensor,
+    seeds: Sequence[int],
+    potential: nn.Module | None = None,
+    generator: LatentGenerator | None = None,
+) -> Members:
+    """Fresh pairs, one for each seed, on the device of the data.
+
+    Args:
+        recipe: What to build.
+        data: Training rows; some of them set the first scale of the potential, where the recipe says so.
+        seeds: One a member.
+        potential: A module of the user's own in place of the recipe's; each member starts from a copy.
+        generator: The same for the generator.
+    """
+    shape = tuple(data.shape[1:])
+    learners = []
+    for seed in seeds:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(derive(seed, "weights"))
+            u = recipe.potential.build(shape) if potential is None else copy.deepcopy(potential)
+            q = recipe.generator.build(shape) if generator is None else copy.deepcopy(generator)
+        u, q = u.to(data.device), q.to(data.device)
+        if potential is None and recipe.potential.data_init:
+            rng = stream(seed, "data-init")
+            chosen = torch.randperm(len(data), generator=rng)[:INIT_ROWS].to(data.device)
+            data_dependent_init(u, data[chosen], recipe.potential.bias_spread, rng)
+        _require_fit(u, q, data[:2])
+        learners.append(recipe.learner.build(u, q, recipe.sampler, recipe.revision))
+    return Members(side_by_side(learners), shape)
+
+
+def train_members(
+    recipe: Recipe,
+    data: Tensor,
+    seeds: Sequence[int],
+    build: Callable[[Recipe], Members],
+    *,
+    quiet: bool,
+    on_log: OnLog | None = None,
+    warn: Callable[[str], None],
+) -> tuple[Members, Recipe]:
+    """Train to the end; where numbers are not finite, begin again with half the sampler's step, and say so."""
+    for attempt in range(HALVINGS + 1):
+        members = build(recipe)
+        trainer = Trainer(members.learner, data, recipe.train, seeds)
+        try:
+            with threads_for(members, recipe.train.batch_size):
+                trainer.fit(quiet=quiet, label="NRFDetector", on_log=on_log)
+            members.averaged = {name: average.module for name, average in trainer.averages.items()}
+            _require_finite(members, data)
+            return members, recipe
+        except NonFiniteError as error:
+            if attempt == HALVINGS:
+                raise NonFiniteError(
+                    f"training is not finite even with a sampler step of {recipe.sampler.step_size:g} ({error}); "
+                    "lower step_size or learning_rate"
+                ) from error
+            step = recipe.sampler.step_size / 2
+            warn(f"training was not finite ({error}); begun again with a sampler step of {step:g}")
+            recipe = replace(recipe, sampler=replace(recipe.sampler, step_size=step))
+    raise AssertionError("unreachable")
+
+
+@contextmanager
+def threads_for(members: Members, batch: int) -> Iterator[None]:
+    """One thread where products are so small that a second one costs more than it brings."""
+    weights = sum(p.numel() for p in members.learner.modules["potential"].parameters())
+    before = torch.get_num_threads()
+    if weights * batch < SMALL_WORK:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _require_finite(members: Members, data: Tensor) -> None:
+    values = members.potentials(data[:1000])
+    if not torch.isfinite(values).all():
+        raise NonFiniteError("the trained potential has values that are not finite")
+
+
+def _require_fit(potential: nn.Module, generator: LatentGenerator, rows: Tensor) -> None:
+    """A module of the user's own must map as the two of the library do."""
+    if not isinstance(generator, LatentGenerator):
+        raise InputError(
+            f"generator must be a nrf.models.LatentGenerator, got {type(generator).__name__}; wrap your network: "
+            "LatentGenerator(network, latent_dim, sigma)"
+        )
+    was = potential.training, generator.training
+    potential.eval(), generator.eval()
+    with torch.no_grad():
+        try:
+            u = potential(rows)
+            x = generator(torch.zeros(len(rows), generator.latent_dim, device=rows.device))
+        except (RuntimeError, ValueError, TypeError) as error:
+            reason = str(error).splitlines()[0]
+            raise InputError(
+                f"potential or generator does not take rows of shape {tuple(rows.shape)}: {reason}"
+            ) from error
+    potential.train(was[0]), generator.train(was[1])
+    if u.shape != (len(rows),):
+        raise InputError(f"the potential must give one number a row, (n,), not {tuple(u.shape)}; squeeze its output")
+    if x.shape != rows.shape:
+        raise InputError(
+            f"the generator makes events of shape {tuple(x.shape[1:])}, the data have {tuple(rows.shape[1:])}"
+        )

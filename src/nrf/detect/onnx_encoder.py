@@ -1,0 +1,211 @@
+"""The encoding of a table as an ONNX graph, to be put in front of an exported network."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from nrf.detect.columns import (
+    LARGEST,
+    TAIL,
+    BooleanColumn,
+    CategoricalColumn,
+    DatetimeColumn,
+    NumericColumn,
+    ScaledColumn,
+)
+from nrf.detect.encoder import TableEncoder
+from nrf.errors import InputError
+
+OPSETS = {"": 17, "ai.onnx.ml": 3}
+"""Versions of the operator sets the graph is made of."""
+
+
+class EncoderGraph(NamedTuple):
+    """The parts of a graph, as protocol buffers of the package ``onnx``."""
+
+    inputs: list[Any]
+    nodes: list[Any]
+    initializers: list[Any]
+    output_name: str
+    """A float tensor of shape (N, n_outputs)."""
+
+
+def encoder_nodes(encoder: TableEncoder) -> EncoderGraph:
+    """The graph that computes :meth:`TableEncoder.encode <nrf.detect.encoder.TableEncoder.encode>`.
+
+    If all columns with outputs are numeric, there is one input ``input`` of 32-bit floats, shape (N, d), with the d
+    columns of the training table in their order; those left out at fit may hold anything. Otherwise each column with
+    outputs is an input of its own under its name, shape (N, 1): 32-bit floats for numbers and booleans (as 0 and 1),
+    64-bit floats for times (as seconds since 1970 in UTC, which 32 bits would round to minutes), strings for
+    categories. NaN and the empty string are missing values. Infinite numbers are not refused here: they count as very
+    large ones.
+
+    Args:
+        encoder: A fitted encoder without hashed columns.
+
+    Raises:
+        InputError: A column cannot be written as a graph, or the package ``onnx`` is not there.
+    """
+    graph = _Graph(encoder)
+    _check(encoder)
+    scaled = [c for c in encoder.kept_columns if isinstance(c, NumericColumn | DatetimeColumn)]
+    booleans = [c for c in encoder.kept_columns if isinstance(c, BooleanColumn)]
+    if scaled:
+        graph.emit_scaled(scaled, _scaled_input(graph, encoder, scaled))
+    if booleans:
+        graph.emit_booleans(booleans, graph.joined([graph.input(c.name, "FLOAT") for c in booleans]))
+    for column in encoder.kept_columns:
+        if isinstance(column, CategoricalColumn):
+            graph.emit_levels(column, graph.input(column.name, "STRING"))
+    return EncoderGraph(graph.inputs, graph.nodes, graph.initializers, graph.finish(encoder.n_outputs))
+
+
+def _check(encoder: TableEncoder) -> None:
+    categorical = [c for c in encoder.columns if isinstance(c, CategoricalColumn)]
+    hashed = [f"{c.name!r} ({len(c.hashes)} levels)" for c in categorical if c.hashed_buckets is not None]
+    if hashed:
+        raise InputError(
+            f"columns that are hashed cannot be exported: {', '.join(hashed)}; raise max_levels to at least their "
+            "number of levels and fit again, or leave them out"
+        )
+    blank = [repr(c.name) for c in categorical if "" in c.levels]
+    if blank:
+        raise InputError(
+            f"in an exported model the empty string is a missing value, but it is a level of {', '.join(blank)}; "
+            "replace it by None or a word and fit again"
+        )
+    if not encoder.is_numeric and "" in encoder.names:
+        raise InputError("a column has an empty name, which cannot be an input of an exported model; rename it")
+
+
+def _scaled_input(graph: _Graph, encoder: TableEncoder, scaled: Sequence[ScaledColumn]) -> str:
+    if not encoder.is_numeric:
+        kinds = ["DOUBLE" if isinstance(c, DatetimeColumn) else "FLOAT" for c in scaled]
+        inputs = [graph.input(c.name, kind) for c, kind in zip(scaled, kinds, strict=True)]
+        return graph.joined([graph.cast(x, "DOUBLE") for x in inputs])
+    x = graph.input("input", "FLOAT", len(encoder.columns))
+    if len(scaled) < len(encoder.columns):
+        x = graph.taken(x, encoder.kept)
+    return graph.cast(x, "DOUBLE")
+
+
+class _Graph:
+    """A graph under construction. Each step returns the name of its result; ``emit`` puts results among the outputs."""
+
+    def __init__(self, encoder: TableEncoder) -> None:
+        try:
+            self.onnx: Any = importlib.import_module("onnx")
+        except ImportError as error:
+            raise InputError('the export needs the package onnx; install it with `pip install "nrf[onnx]"`') from error
+        self.prefix = "encoder"
+        while any(name.startswith(self.prefix) for name in encoder.names):
+            self.prefix += "_"
+        self.starts = {name: part.start for name, part in encoder.groups}
+        self.inputs: list[Any] = []
+        self.nodes: list[Any] = []
+        self.initializers: list[Any] = []
+        self.parts: list[str] = []
+        self.order: list[int] = []  # which outputs the parts hold, in turn
+        self.surprises: list[str] = []  # 1 where a value is missing that is not expected to
+
+    def input(self, name: str, kind: str, width: int = 1) -> str:
+        type_ = getattr(self.onnx.TensorProto, kind)
+        self.inputs.append(self.onnx.helper.make_tensor_value_info(name, type_, ["N", width]))
+        return name
+
+    def constant(self, value: npt.NDArray[Any]) -> str:
+        name = f"{self.prefix}/constant_{len(self.initializers)}"
+        self.initializers.append(self.onnx.numpy_helper.from_array(value, name))
+        return name
+
+    def add(self, op: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
+        name = f"{self.prefix}/{op}_{len(self.nodes)}"
+        node = self.onnx.helper.make_node(op, list(inputs), [name], name=name, domain=domain, **attributes)
+        self.nodes.append(node)
+        return name
+
+    def cast(self, x: str, kind: str) -> str:
+        return self.add("Cast", x, to=getattr(self.onnx.TensorProto, kind))
+
+    def joined(self, parts: Sequence[str]) -> str:
+        return parts[0] if len(parts) == 1 else self.add("Concat", *parts, axis=1)
+
+    def taken(self, x: str, places: Sequence[int]) -> str:
+        """Some columns of a matrix."""
+        return self.add("Gather", x, self.constant(np.array(places, dtype=np.int64)), axis=1)
+
+    def lookup(self, x: str, keys: Sequence[str]) -> str:
+        """The place of each string among the keys, their number if it is none of them."""
+        return self.add(
+            "LabelEncoder",
+            x,
+            domain="ai.onnx.ml",
+            keys_strings=list(keys),
+            values_int64s=list(range(len(keys))),
+            default_int64=len(keys),
+        )
+
+    def emit(self, x: str, outputs: Sequence[int]) -> None:
+        self.parts.append(x)
+        self.order += outputs
+
+    def emit_scaled(self, columns: Sequence[ScaledColumn], x: str) -> None:
+        """Scale and squash. In doubles up to the end, as the encoder does it."""
+        medians = self.constant(np.array([[c.median for c in columns]]))
+        scales = self.constant(np.array([[c.scale for c in columns]]))
+        missing = self.add("IsNaN", x)
+        z = self.add("Div", self.add("Sub", self.add("Where", missing, medians, x), medians), scales)
+        # For |z| > 3 it is 3 + log1p(|z| − 3) = 3 + log(|z| − 2). Where computes both of its branches, hence the Max.
+        tail = self.constant(np.array(TAIL))
+        size = self.add("Abs", z)
+        bounded = self.add("Max", self.add("Min", size, self.constant(np.array(LARGEST))), tail)
+        log = self.add("Log", self.add("Sub", bounded, self.constant(np.array(TAIL - 1))))
+        far = self.add("Mul", self.add("Sign", z), self.add("Add", log, tail))
+        values = self.cast(self.add("Where", self.add("Greater", size, tail), far, z), "FLOAT")
+        self.emit(values, [self.starts[c.name] for c in columns])
+        self.emit_flags(columns, missing)
+
+    def emit_booleans(self, columns: Sequence[BooleanColumn], x: str) -> None:
+        missing = self.add("IsNaN", x)
+        common = self.constant(np.array([[c.common for c in columns]], dtype=np.float32))
+        self.emit(self.add("Where", missing, common, x), [self.starts[c.name] for c in columns])
+        self.emit_flags(columns, missing)
+
+    def emit_flags(self, columns: Sequence[ScaledColumn | BooleanColumn], missing: str) -> None:
+        """Missing values where they are expected; the others are surprises."""
+        flags = self.cast(missing, "FLOAT")
+        expected = [i for i, c in enumerate(columns) if c.has_missing]
+        others = [i for i, c in enumerate(columns) if not c.has_missing]
+        if expected:
+            self.emit(self.taken(flags, expected), [self.starts[columns[i].name] + 1 for i in expected])
+        if others:
+            self.surprises.append(self.taken(flags, others))
+
+    def emit_levels(self, column: CategoricalColumn, x: str) -> None:
+        """One output a level, one for the empty string if missing values are expected, one for all others."""
+        keys = [*column.levels, ""] if column.has_missing else column.levels
+        depth = self.constant(np.array(len(keys) + 1, dtype=np.int64))
+        zero_one = self.constant(np.array([0, 1], dtype=np.float32))
+        hot = self.add("OneHot", self.lookup(x, keys), depth, zero_one, axis=-1)
+        start = self.starts[column.name]
+        flat = self.add("Squeeze", hot, self.constant(np.array([1], dtype=np.int64)))
+        self.emit(flat, range(start, start + len(keys) + 1))
+        if not column.has_missing:
+            given = self.cast(self.lookup(x, [""]), "FLOAT")
+            self.surprises.append(self.add("Sub", self.constant(np.array(1, dtype=np.float32)), given))
+
+    def finish(self, n_outputs: int) -> str:
+        """Count the surprises and bring all outputs into their order."""
+        if self.surprises:
+            axis = self.constant(np.array([1], dtype=np.int64))
+            count = self.add("ReduceSum", self.joined(self.surprises), axis, keepdims=1)
+        else:  # zeros, one a row
+            count = self.add("Mul", self.taken(self.parts[0], [0]), self.constant(np.array(0, dtype=np.float32)))
+        self.emit(count, [n_outputs - 1])
+        x = self.joined(self.parts)
+        return x if self.order == list(range(n_outputs)) else self.taken(x, np.argsort(self.order).tolist())

@@ -1,0 +1,69 @@
+"""Choosing settings: by labels where there are some, by anomalies made from normal rows where there are none."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from nrf.errors import InputError
+from nrf.metrics import auroc
+
+if TYPE_CHECKING:
+    from nrf.detect.detector import NRFDetector
+
+Floats = NDArray[np.float64]
+
+
+def labelled_auroc(scores: Floats, y: Any) -> float:
+    """AUROC of scores, high = normal, against labels: ±1 with −1 = anomaly, or 0/1 with 1 = anomaly."""
+    labels = np.asarray(y).ravel()
+    if len(labels) != len(scores):
+        raise InputError(f"{len(labels)} labels for {len(scores)} rows")
+    kinds = set(np.unique(labels).tolist())
+    if not kinds <= {-1, 1} and not kinds <= {0, 1}:
+        raise InputError(f"labels must be ±1 (−1 = anomaly) or 0/1 (1 = anomaly), got {sorted(kinds)[:5]}")
+    normal = labels > 0 if -1 in kinds else labels == 0
+    if normal.all() or not normal.any():
+        raise InputError("AUROC needs normal rows and anomalies; all labels are equal")
+    return auroc(scores, (~normal).astype(np.int64))
+
+
+def made_anomalies(rows: Tensor, seed: int = 0) -> dict[str, Tensor]:
+    """Three kinds of anomalies from encoded normal rows.
+
+    ``shuffled``: each column from another row, which keeps every column's distribution and breaks what ties them.
+    ``uniform``: anywhere in the range of each column. ``noised``: 1.5 standard deviations of noise on a third of them.
+    """
+    rng = torch.Generator().manual_seed(seed)
+    flat = rows.flatten(1).cpu()
+    n, d = flat.shape
+    order = torch.argsort(torch.rand(n, d, generator=rng), dim=0)
+    shuffled = torch.gather(flat, 0, order)
+    low, high = flat.amin(0), flat.amax(0)
+    uniform = low + (high - low) * torch.rand(n, d, generator=rng)
+    chosen = torch.rand(n, d, generator=rng) < 1 / 3
+    noised = flat + chosen * 1.5 * flat.std(0) * torch.randn(n, d, generator=rng)
+    made = {"shuffled": shuffled, "uniform": uniform, "noised": noised}
+    return {name: value.reshape(rows.shape).to(rows.device) for name, value in made.items()}
+
+
+def synthetic_auroc(detector: NRFDetector, X: Any, y: Any = None, *, seed: int = 0) -> float:
+    """Mean AUROC of normal rows against :func:`made_anomalies`: a criterion for settings that needs no labels.
+
+    It has the form of a scorer: ``GridSearchCV(NRFDetector(), grid, scoring=synthetic_auroc).fit(X)``.
+
+    Args:
+        detector: A fitted detector.
+        X: Normal rows it was not trained on.
+        y: Ignored.
+        seed: Seed of the anomalies.
+    """
+    rows = detector._encode(X)
+    normal = detector._combined(detector.members_.potentials(rows))
+    truth = np.repeat([0, 1], len(rows))
+    made = [detector._combined(detector.members_.potentials(x)) for x in made_anomalies(rows, seed).values()]
+    return float(np.mean([auroc(np.concatenate([normal, scores]), truth) for scores in made]))

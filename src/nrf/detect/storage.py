@@ -1,0 +1,153 @@
+"""A fitted detector as a directory: ``weights.safetensors`` and ``detector.json``. No pickle."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+
+from nrf.config import from_json, to_json
+from nrf.detect.calibration import Calibration
+from nrf.detect.encoder import TableEncoder
+from nrf.detect.members import Members
+from nrf.detect.pixels import PixelScale
+from nrf.detect.recipe import Recipe
+from nrf.errors import CheckpointError, InputError
+from nrf.training.checkpoint import versions, write_atomically
+
+if TYPE_CHECKING:
+    from nrf.detect.detector import NRFDetector
+
+FORMAT, VERSION = "nrf-detector", 1
+WEIGHTS, DESCRIPTION = "weights.safetensors", "detector.json"
+FIELDS = {
+    "format",
+    "version",
+    "versions",
+    "parameters",
+    "custom_modules",
+    "encoder",
+    "pixels",
+    "recipe",
+    "members",
+    "offset",
+    "calibrated_on",
+    "n_features_in",
+    "feature_names_in",
+    "weights_digest",
+}
+NOT_STORED = ("potential", "generator", "callbacks", "random_state", "verbose", "device")
+
+
+def save(detector: NRFDetector, path: Path) -> None:
+    """Write a fitted detector; an existing detector there is replaced, anything else is not."""
+    from sklearn.utils.validation import check_is_fitted
+
+    check_is_fitted(detector)
+    if path.exists() and not (path.is_dir() and (not any(path.iterdir()) or (path / DESCRIPTION).is_file())):
+        raise InputError(f"{path} exists and is no saved detector; choose another place")
+    packed = detector.members_.packed()
+    tensors = {name: value.contiguous() for name, value in packed["tensors"].items()}
+    tensors["calibration/scores"] = torch.from_numpy(detector.calibration_.scores)
+    tensors["calibration/rows"] = detector._calibration_rows.cpu()
+    for i, calibration in enumerate(detector._member_calibrations):
+        tensors[f"calibration/member-{i}"] = torch.from_numpy(calibration.scores)
+    content = save_tensors(tensors)
+    parameters = {k: v for k, v in detector.get_params(deep=False).items() if k not in NOT_STORED}
+    seed = detector.random_state
+    names = getattr(detector, "feature_names_in_", None)
+    description = {
+        "format": FORMAT,
+        "version": VERSION,
+        "versions": versions(),
+        "parameters": to_json(parameters | {"random_state": seed if isinstance(seed, int) else None}),
+        "custom_modules": [n for n in ("potential", "generator") if getattr(detector, n) is not None],
+        "encoder": None if detector.encoder_ is None else detector.encoder_.to_json(),
+        "pixels": None if detector.pixels_ is None else to_json(detector.pixels_),
+        "recipe": to_json(detector.recipe_),
+        "members": {"shape": list(packed["shape"]), "count": packed["count"]},
+        "offset": detector.offset_ if np.isfinite(detector.offset_) else None,
+        "calibrated_on": detector.calibrated_on_,
+        "n_features_in": detector.n_features_in_,
+        "feature_names_in": None if names is None else list(map(str, names)),
+        "weights_digest": hashlib.blake2b(content, digest_size=16).hexdigest(),
+    }
+    path.mkdir(parents=True, exist_ok=True)
+    write_atomically(path / WEIGHTS, content)
+    write_atomically(path / DESCRIPTION, (json.dumps(description, indent=1) + "\n").encode())
+
+
+def load(path: Path, device: str = "cpu", **modules: Any) -> NRFDetector:
+    """Read and check a saved detector.
+
+    Args:
+        path: Its directory.
+        device: Where to compute.
+        modules: ``potential`` and ``generator``, for a detector that was fitted with modules of the user's own.
+    """
+    from nrf.detect.detector import NRFDetector
+
+    description, tensors = _read(path)
+    try:
+        wanted = description["custom_modules"]
+        if set(modules) != set(wanted):
+            raise InputError(
+                f"{path} was fitted with {', '.join(wanted)} of your own: give them to load"
+                if wanted
+                else f"{path} has the default networks; leave out {', '.join(modules)}"
+            )
+        stored: dict[str, Any] = description["parameters"]
+        parameters: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in stored.items()}
+        detector = NRFDetector(**parameters, **modules, device=device)
+        encoder, pixels = description["encoder"], description["pixels"]
+        detector.encoder_ = None if encoder is None else TableEncoder.from_json(encoder)
+        detector.pixels_ = None if pixels is None else from_json(PixelScale, pixels)
+        detector.recipe_ = from_json(Recipe, description["recipe"])
+        shape = tuple(int(n) for n in description["members"]["shape"])
+        packed: dict[str, Any] = {"shape": shape, "count": int(description["members"]["count"]), "tensors": tensors}
+        detector.members_ = Members.unpacked(packed, detector.recipe_, detector.potential, detector.generator, device)
+        detector.calibration_ = Calibration.of(tensors["calibration/scores"].numpy())
+        detector._calibration_rows = tensors["calibration/rows"].to(device)
+        members = range(packed["count"])
+        detector._member_calibrations = [Calibration.of(tensors[f"calibration/member-{i}"].numpy()) for i in members]
+        offset = description["offset"]
+        detector.offset_ = -np.inf if offset is None else float(offset)
+        detector.calibrated_on_ = description["calibrated_on"]
+        detector.n_features_in_ = int(description["n_features_in"])
+        detector.n_iter_, detector.history_ = detector.recipe_.train.iterations, []
+        if description["feature_names_in"] is not None:
+            detector.feature_names_in_ = np.array(description["feature_names_in"], dtype=object)
+    except (KeyError, TypeError, RuntimeError) as error:
+        raise CheckpointError(f"{path}: cannot be read by this version: {error}") from error
+    return detector
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+    for name in (DESCRIPTION, WEIGHTS):
+        if not (path / name).is_file():
+            raise CheckpointError(f"{path} is no saved detector: it has no {name}")
+    try:
+        description = json.loads((path / DESCRIPTION).read_text())
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise CheckpointError(f"{path / DESCRIPTION}: damaged ({error})") from error
+    if not isinstance(description, dict) or description.get("format") != FORMAT:
+        raise CheckpointError(f"{path / DESCRIPTION}: not the description of a detector")
+    if description.get("version") != VERSION:
+        raise CheckpointError(f"{path}: version {description.get('version')}, this nrf reads version {VERSION}")
+    if set(description) != FIELDS:
+        odd = sorted(set(description) ^ FIELDS)
+        raise CheckpointError(f"{path / DESCRIPTION}: fields missing or unknown: {', '.join(odd)}")
+    content = (path / WEIGHTS).read_bytes()
+    if hashlib.blake2b(content, digest_size=16).hexdigest() != description["weights_digest"]:
+        raise CheckpointError(f"{path / WEIGHTS}: damaged or of another detector: it does not match {DESCRIPTION}")
+    try:
+        return description, load_tensors(content)
+    except SafetensorError as error:
+        raise CheckpointError(f"{path / WEIGHTS}: damaged ({error})") from error
