@@ -1,0 +1,124 @@
+"""The detector under PyOD's conventions: high = abnormal, a threshold by the share of anomalies in the training rows."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+from torch import nn
+
+from nrf.detect.detector import NRFDetector
+from nrf.errors import InputError
+from nrf.models import LatentGenerator
+
+try:
+    from pyod.models.base import BaseDetector  # type: ignore[import-untyped]
+except ImportError as error:
+    raise InputError(
+        f'nrf.detect.pyod needs PyOD ({error}); install it with `pip install "nrf[pyod]"`, or use '
+        "nrf.detect.NRFDetector, which does not"
+    ) from error
+
+Floats = NDArray[np.float64]
+
+
+class NRF(BaseDetector):  # type: ignore[misc]
+    """:class:`nrf.detect.NRFDetector` as a PyOD detector.
+
+    ``predict``, ``predict_proba``, ``fit_predict`` and the rest are PyOD's own. Once fitted, ``decision_scores_``,
+    ``threshold_`` and ``labels_`` are those of the training rows, and ``detector_`` is the model itself, with its
+    calibrated p-values and explanations.
+
+    Args:
+        contamination: Share of anomalies among the training rows, in (0, 0.5]; it sets the threshold, not the model.
+        random_state: Seed, or a numpy ``RandomState``.
+        n_members: Models trained side by side. This and all that follow: see :class:`nrf.detect.NRFDetector`.
+        combine: Mean of the members' potentials, or of their ranks.
+        calibration_share: Share of the rows that are not trained on but kept for ``detector_``'s p-values.
+        widths: Hidden units of the potential.
+        latent_dim: Size of the generator's code.
+        sigma: Noise of the generator's proposals.
+        n_steps: Sampler steps of a revision.
+        step_size: Step size of the sampler.
+        temperature: Temperature of the sampler.
+        learning_rate: Of both networks.
+        batch_size: Rows a batch.
+        iterations: Length of training.
+        potential: A module of your own in place of the default one.
+        generator: A generator of your own.
+        max_levels: Categorical columns with more levels are hashed.
+        device: Where to compute.
+        verbose: 1 shows a progress bar.
+
+    Example:
+        >>> X = np.random.default_rng(0).normal(size=(200, 2))
+        >>> detector = NRF(contamination=0.05, random_state=0).fit(X)
+        >>> detector.predict(np.array([[0.1, 0.2], [9.0, -9.0]])).tolist(), int(detector.labels_.sum())
+        ([0, 1], 10)
+    """
+
+    def __init__(
+        self,
+        contamination: float = 0.1,
+        random_state: int | np.random.RandomState | None = None,
+        *,
+        n_members: int = 1,
+        combine: Literal["potential", "rank"] = "potential",
+        calibration_share: float = 0.2,
+        widths: tuple[int, ...] | None = None,
+        latent_dim: int | None = None,
+        sigma: float | None = None,
+        n_steps: int | None = None,
+        step_size: float | None = None,
+        temperature: float | None = None,
+        learning_rate: float | None = None,
+        batch_size: int | None = None,
+        iterations: int | None = None,
+        potential: nn.Module | None = None,
+        generator: LatentGenerator | None = None,
+        max_levels: int = 64,
+        device: str = "cpu",
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(contamination=contamination)
+        self.random_state = random_state
+        self.n_members = n_members
+        self.combine = combine
+        self.calibration_share = calibration_share
+        self.widths = widths
+        self.latent_dim = latent_dim
+        self.sigma = sigma
+        self.n_steps = n_steps
+        self.step_size = step_size
+        self.temperature = temperature
+        self.learning_rate = learning_rate
+        self.batch_size = batch_size
+        self.iterations = iterations
+        self.potential = potential
+        self.generator = generator
+        self.max_levels = max_levels
+        self.device = device
+        self.verbose = verbose
+
+    detector_: NRFDetector
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Learn what most rows are like; set ``decision_scores_``, ``threshold_`` and ``labels_``.
+
+        Args:
+            X: Rows: an array or a table.
+            y: Ignored.
+        """
+        self._set_n_classes(None)
+        settings = {name: value for name, value in self.get_params(deep=False).items() if name != "contamination"}
+        self.detector_ = NRFDetector(**settings).fit(X)
+        self.decision_scores_ = self.decision_function(X)
+        self._process_decision_scores()
+        return self
+
+    def decision_function(self, X: Any) -> Floats:
+        """Minus the potential of each row: high = abnormal."""
+        check_is_fitted(self, ["detector_"])
+        return -self.detector_.score_samples(X)

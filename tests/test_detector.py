@@ -1,0 +1,434 @@
+"""NRFDetector: scikit-learn's contract, thresholds, ensembles, explanation, keeping, export."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.metrics import roc_auc_score
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+from torch import nn
+
+from nrf.detect import NRFDetector
+from nrf.detect.explain import counterfactual_images
+from nrf.detect.selection import labelled_auroc, made_anomalies, synthetic_auroc
+from nrf.errors import CheckpointError, InputError, NonFiniteError
+from nrf.models import LatentGenerator
+
+FAST = {"iterations": 40, "random_state": 0}
+
+
+@parametrize_with_checks([NRFDetector(iterations=20)])
+def test_scikit_learns_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.fixture(scope="module")
+def ring():
+    """Normal rows on a ring, anomalies in its middle and far outside; the third column is twice the first."""
+    rng = np.random.default_rng(0)
+
+    def draw(n, radius):
+        angle = rng.uniform(0, 2 * np.pi, n)
+        plane = radius[:, None] * np.stack([np.cos(angle), np.sin(angle)], 1)
+        return np.column_stack([plane, 2 * plane[:, 0] + 0.05 * rng.normal(size=n)])
+
+    normal = draw(900, 1 + 0.1 * rng.normal(size=900))
+    anomalies = np.concatenate([draw(100, np.full(100, 0.1)), draw(100, np.full(100, 3.0))])
+    return normal[:600], normal[600:], anomalies
+
+
+@pytest.fixture(scope="module")
+def fitted(ring):
+    return NRFDetector(random_state=0).fit(ring[0])
+
+
+def test_the_defaults_find_anomalies(fitted, ring):
+    _, normal, anomalies = ring
+    scores = fitted.score_samples(np.concatenate([normal, anomalies]))
+    assert roc_auc_score(np.r_[np.ones(300), np.zeros(200)], scores) > 0.9
+    untrained = NRFDetector(random_state=0, iterations=1, learning_rate=1e-9).fit(ring[0])
+    chance = roc_auc_score(
+        np.r_[np.ones(300), np.zeros(200)], untrained.score_samples(np.concatenate([normal, anomalies]))
+    )
+    assert chance < 0.9
+
+
+def test_scores_thresholds_and_labels_fit_together(fitted, ring):
+    _, normal, anomalies = ring
+    X = np.concatenate([normal, anomalies])
+    scores = fitted.score_samples(X)
+    np.testing.assert_allclose(fitted.decision_function(X), scores - fitted.offset_)
+    assert set(fitted.predict(X)) == {1, -1}
+    assert ((fitted.predict(X) == -1) == (scores < fitted.offset_)).all()
+    assert ((fitted.p_values(X) <= fitted.false_alarm_rate) == (fitted.predict(X) == -1)).all()
+    assert fitted.calibrated_on_ == "held-out rows"
+
+
+def test_another_threshold_needs_no_fit(fitted, ring):
+    detector, (_, normal, anomalies) = copy.deepcopy(fitted), ring
+    loose = (detector.set_threshold(false_alarm_rate=0.3).predict(normal) == -1).mean()
+    tight = (detector.set_threshold(false_alarm_rate=0.01).predict(normal) == -1).mean()
+    assert tight < 0.05 < 0.2 < loose < 0.4
+    X = np.concatenate([normal, anomalies])
+    assert (detector.set_threshold(contamination=0.25, X=X).predict(X) == -1).mean() == pytest.approx(0.25, abs=0.01)
+    for wrong in ({}, {"false_alarm_rate": 0.1, "contamination": 0.1}, {"contamination": 0.1}, {"false_alarm_rate": 0}):
+        with pytest.raises(InputError):
+            detector.set_threshold(**wrong)
+
+
+def test_false_alarm_rate_of_a_fit(ring):
+    strict = NRFDetector(**FAST).fit(ring[0], false_alarm_rate=0.01)
+    assert strict.offset_ == strict.calibration_.threshold(0.01)
+
+
+def test_discoveries_keep_the_false_ones_few(fitted, ring):
+    _, normal, anomalies = ring
+    X = np.concatenate([normal, anomalies])
+    flagged = fitted.discoveries(X, rate=0.1)
+    assert flagged[300:].sum() > 100
+    assert flagged[:300].sum() <= 0.2 * flagged.sum()
+    assert not fitted.discoveries(normal[:5], rate=0.001).any()
+
+
+def test_the_same_seed_gives_the_same_scores(ring):
+    a, b, c = (NRFDetector(iterations=30, random_state=s).fit(ring[0]).score_samples(ring[1]) for s in (1, 1, 2))
+    assert np.array_equal(a, b)
+    assert not np.array_equal(a, c)
+
+
+def test_the_global_random_state_is_left_alone(ring):
+    torch.manual_seed(5)
+    before = torch.random.get_rng_state()
+    NRFDetector(**FAST).fit(ring[0])
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+def test_members_are_trained_together_and_tell_their_spread(ring):
+    train, normal, anomalies = ring
+    for combine in ("potential", "rank"):
+        many = NRFDetector(n_members=3, combine=combine, iterations=200, random_state=0).fit(train)
+        assert many.members_.count == 3
+        spread = many.score_spread(anomalies)
+        assert spread.shape == (200,)
+        assert (spread > 0).all()
+        X = np.concatenate([normal, anomalies])
+        assert labelled_auroc(many.score_samples(X), np.r_[np.zeros(300), np.ones(200)]) > 0.8
+    with pytest.raises(InputError, match="one member has no spread"):
+        NRFDetector(**FAST).fit(train).score_spread(normal)
+
+
+def test_callbacks_see_each_epoch_and_can_end_training(ring):
+    seen = []
+    NRFDetector(**FAST, batch_size=60, callbacks=[lambda d, numbers: seen.append(numbers["step"])]).fit(ring[0])
+    assert seen == list(range(8, 41, 8))
+    seen.clear()
+    NRFDetector(**FAST, batch_size=60, callbacks=[lambda d, n: bool(seen.append(n["step"]) or True)]).fit(ring[0])
+    assert seen == [8]
+
+
+def test_warm_start_and_partial_fit_go_on(ring):
+    train, normal, _ = ring
+    detector = NRFDetector(**FAST, warm_start=True).fit(train)
+    first = detector.members_.learner.modules["potential"].state_dict()
+    first = {k: v.clone() for k, v in first.items()}
+    detector.set_params(iterations=1, learning_rate=1e-9).fit(train)
+    second = detector.members_.learner.modules["potential"].state_dict()
+    assert all(torch.allclose(first[k], second[k], atol=1e-6) for k in first)
+    part = NRFDetector(**FAST)
+    part.partial_fit(train[:300])
+    n = len(part.calibration_.scores)
+    part.partial_fit(train[300:])
+    assert len(part.calibration_.scores) == 2 * n
+    assert np.isfinite(part.score_samples(normal)).all()
+    with pytest.raises(InputError, match="a warm start keeps it"):
+        detector.set_params(n_members=2).fit(train)
+
+
+def test_in_a_pipeline_a_search_and_a_clone(ring):
+    train, normal, _ = ring
+    pipeline = make_pipeline(StandardScaler(), NRFDetector(**FAST)).set_output(transform="pandas")
+    frame = pd.DataFrame(train, columns=["a", "b", "c"])
+    assert set(pipeline.fit(frame).predict(pd.DataFrame(normal, columns=["a", "b", "c"]))) <= {1, -1}
+    search = GridSearchCV(NRFDetector(**FAST), {"sigma": [0.5, 1.0]}, scoring=synthetic_auroc, cv=2).fit(train)
+    assert 0.4 < search.best_score_ <= 1
+    assert clone(NRFDetector(sigma=0.7)).sigma == 0.7
+
+
+def test_made_anomalies_are_what_they_say():
+    rows = torch.randn(500, 4, generator=torch.Generator().manual_seed(0))
+    rows[:, 1] = rows[:, 0]
+    made = made_anomalies(rows)
+    assert torch.equal(made["shuffled"].sort(0).values, rows.sort(0).values)
+    assert torch.corrcoef(made["shuffled"].T)[0, 1].abs() < 0.2
+    assert (made["uniform"] >= rows.amin(0)).all()
+    changed = (made["noised"] != rows).float().mean()
+    assert changed.item() == pytest.approx(1 / 3, abs=0.03)
+
+
+@pytest.mark.parametrize("labels", [[1, 1, -1], [0, 0, 1]])
+def test_labels_in_either_way(labels):
+    assert labelled_auroc(np.array([3.0, 2.0, 1.0]), labels) == 1.0
+    for wrong in ([1, 2, 3], [1, 1, 1], [0, 1]):
+        with pytest.raises(InputError):
+            labelled_auroc(np.array([3.0, 2.0, 1.0]), wrong)
+
+
+# ---------------------------------------------------------------------------------------------------------- conformal
+
+
+def test_the_false_alarm_rate_is_kept_over_many_splits():
+    """200 splits of fresh normal rows: the share flagged lies in the binomial band around the asked one."""
+    rng = np.random.default_rng(1)
+    detector = NRFDetector(**FAST).fit(rng.normal(size=(200, 3)))
+    rows = rng.normal(size=(200 * 400, 3))
+    scores = detector.score_samples(rows).reshape(200, 400)
+    from nrf.detect import Calibration
+
+    for rate in (0.05, 0.01):
+        flagged = []
+        for split in scores:
+            calibration = Calibration.of(split[:199])
+            flagged.append((split[199:] < calibration.threshold(rate)).mean())
+        # Given n = 199 calibration rows, the rate of a split is Beta(k, n + 1 − k) with mean k / (n + 1).
+        mean, band = np.mean(flagged), 4 * np.std(flagged) / np.sqrt(200)
+        assert abs(mean - rate) < band
+        assert band < 0.6 * rate
+
+
+def test_the_whole_detector_keeps_its_false_alarm_rate():
+    """Fit and calibrate anew on each split; with few calibration rows the promise holds on average."""
+    flagged = []
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        detector = NRFDetector(iterations=10, random_state=seed, false_alarm_rate=0.05).fit(rng.normal(size=(500, 2)))
+        flagged.append((detector.predict(rng.normal(size=(500, 2))) == -1).mean())
+    assert abs(np.mean(flagged) - 0.05) < 4 * np.std(flagged) / np.sqrt(20)
+
+
+# ------------------------------------------------------------------------------------------------------ mixed tables
+
+
+def _frame(n, seed=0):
+    rng = np.random.default_rng(seed)
+    kind = rng.choice(["small", "large"], n)
+    size = np.where(kind == "small", 1.0, 10.0) + 0.2 * rng.normal(size=n)
+    return pd.DataFrame(
+        {
+            "kind": kind,
+            "size": np.where(rng.random(n) < 0.05, np.nan, size),
+            "count": rng.poisson(4, n),
+            "ok": rng.random(n) < 0.9,
+            "noise": rng.normal(size=n),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def table():
+    return NRFDetector(random_state=0, iterations=1500).fit(_frame(800))
+
+
+def test_tables_are_scored_by_what_ties_their_columns(table):
+    rows = _frame(200, seed=1).fillna({"size": 1.0})
+    odd = rows.assign(kind=np.where(rows["size"] > 5, "small", "large"))
+    assert (
+        labelled_auroc(np.concatenate([table.score_samples(rows), table.score_samples(odd)]), np.repeat([0, 1], 200))
+        > 0.9
+    )
+    unseen = rows.assign(kind="huge")
+    assert table.score_samples(unseen).mean() < table.score_samples(rows).mean()
+
+
+def test_an_explanation_names_what_has_to_change(table):
+    row = pd.DataFrame({"kind": ["small"], "size": [25.0], "count": [4], "ok": [True], "noise": [0.1]})
+    (found,) = table.explain(row)
+    assert found.is_anomaly
+    assert found.reached
+    assert found.revised_score >= found.threshold
+    names = [change.feature for change in found.changes]
+    assert names[0] in ("size", "kind")
+    assert len(names) <= 2
+    assert sum(found.contributions.values()) == pytest.approx(found.score - found.revised_score, abs=1e-3)
+    change = next(c for c in found.changes if c.feature == names[0])
+    assert change.value in (25.0, "small", 25)
+    assert change.value != change.typical
+
+
+def test_a_normal_row_has_nothing_to_change(table):
+    row = pd.DataFrame({"kind": ["small"], "size": [1.0], "count": [4], "ok": [True], "noise": [0.0]})
+    (found,) = table.explain(row)
+    assert not found.is_anomaly
+    assert found.changes == ()
+    assert found.p_value > 0.05
+
+
+def test_what_cannot_be_explained_says_so(ring):
+    ranks = NRFDetector(**FAST, combine="rank").fit(ring[0])
+    with pytest.raises(InputError, match="ranks have no gradient"):
+        ranks.explain(ring[1][:1])
+
+
+# ------------------------------------------------------------------------------------------------------------- images
+
+
+def test_images_get_a_convolutional_pair():
+    rng = np.random.default_rng(0)
+    images = (rng.random((40, 1, 16, 16)) * 255).astype(np.uint8)
+    detector = NRFDetector(iterations=3, batch_size=8, random_state=0).fit(images)
+    assert any(isinstance(m, nn.Conv2d) for m in detector.members_.module("potential").modules())
+    assert detector.score_samples(images).shape == (40,)
+    revised = counterfactual_images(detector, images[:2], max_steps=5)
+    assert revised.shape == (2, 1, 16, 16)
+    assert 0 <= revised.min() <= revised.max() <= 255
+    with pytest.raises(InputError, match="no columns to explain"):
+        detector.explain(images[:1])
+    flat = NRFDetector(iterations=3, random_state=0).fit(rng.random((30, 1, 5, 7)))
+    assert flat.score_samples(rng.random((4, 1, 5, 7))).shape == (4,)
+
+
+# ---------------------------------------------------------------------------------------------------- modules of users
+
+
+class Quadratic(nn.Module):
+    """A potential of a user's own."""
+
+    def __init__(self, d):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(d))
+
+    def forward(self, x):
+        return -(self.scale * x.square()).sum(1)
+
+
+def test_modules_of_a_users_own(ring, tmp_path):
+    potential = Quadratic(4)
+    generator = LatentGenerator(nn.Linear(2, 4), latent_dim=2, sigma=0.5)
+    detector = NRFDetector(**FAST, potential=potential, generator=generator, n_members=2).fit(ring[0])
+    assert torch.equal(potential.scale, torch.ones(4)), "the module given is left as it was"
+    detector.save(tmp_path / "model")
+    with pytest.raises(InputError, match="potential, generator of your own"):
+        NRFDetector.load(tmp_path / "model")
+    again = NRFDetector.load(tmp_path / "model", potential=potential, generator=generator)
+    np.testing.assert_allclose(again.score_samples(ring[1]), detector.score_samples(ring[1]), rtol=1e-6)
+
+
+def test_modules_that_do_not_fit_are_refused(ring):
+    with pytest.raises(InputError, match="one number a row"):
+        NRFDetector(**FAST, potential=nn.Linear(4, 1)).fit(ring[0])
+    with pytest.raises(InputError, match="does not take rows"):
+        NRFDetector(**FAST, potential=nn.Linear(7, 1)).fit(ring[0])
+    with pytest.raises(InputError, match="wrap your network"):
+        NRFDetector(**FAST, generator=nn.Linear(2, 4)).fit(ring[0])
+    with pytest.raises(InputError, match="makes events of shape"):
+        NRFDetector(**FAST, generator=LatentGenerator(nn.Linear(2, 9), 2, 0.1)).fit(ring[0])
+
+
+class Explosive(Quadratic):
+    """Not finite for steps that are long."""
+
+    def forward(self, x):
+        return torch.where(x.abs().sum(1) > 40, torch.full_like(x[:, 0], float("nan")), super().forward(x))
+
+
+def test_training_that_is_not_finite_begins_again_with_half_the_step(ring):
+    with pytest.warns(RuntimeWarning, match="begun again with a sampler step of"), pytest.raises(NonFiniteError):
+        NRFDetector(**FAST, potential=Explosive(4), step_size=5000.0).fit(ring[0])
+
+
+# ----------------------------------------------------------------------------------------------------- keeping, export
+
+
+@pytest.mark.parametrize("members", [1, 3])
+def test_a_saved_detector_is_the_same(tmp_path, members):
+    frame = _frame(200)
+    detector = NRFDetector(**FAST, n_members=members, combine="rank").fit(frame)
+    detector.save(tmp_path / "model")
+    assert sorted(p.name for p in (tmp_path / "model").iterdir()) == ["detector.json", "weights.safetensors"]
+    again = NRFDetector.load(tmp_path / "model")
+    np.testing.assert_array_equal(again.score_samples(frame), detector.score_samples(frame))
+    np.testing.assert_array_equal(again.predict(frame), detector.predict(frame))
+    np.testing.assert_array_equal(again.p_values(frame), detector.p_values(frame))
+    assert again.get_params()["n_members"] == members
+    again.partial_fit(frame)
+
+
+def test_a_detector_goes_through_pickle(fitted, ring):
+    again = pickle.loads(pickle.dumps(fitted))  # noqa: S301 - its own bytes
+    np.testing.assert_array_equal(again.score_samples(ring[1]), fitted.score_samples(ring[1]))
+
+
+def test_what_is_not_known_is_refused(tmp_path, fitted):
+    fitted.save(tmp_path / "model")
+    path = tmp_path / "model" / "detector.json"
+    whole = json.loads(path.read_text())
+    for change, message in (
+        ({"version": 2}, "version 2"),
+        ({"format": "x"}, "not the description of a detector"),
+        ({"surprise": 1}, "unknown: surprise"),
+        ({"weights_digest": "0"}, "does not match"),
+        ({"recipe": {"type": "Recipe"}}, "recipe|fields"),
+    ):
+        path.write_text(json.dumps(whole | change))
+        with pytest.raises((CheckpointError, InputError), match=message):
+            NRFDetector.load(tmp_path / "model")
+
+
+@pytest.mark.parametrize("members", [1, 3])
+def test_onnx_gives_the_same_scores(tmp_path, members):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 6)) * [1, 10, 0.1, 5, 1, 1]
+    X[rng.random(X.shape) < 0.03] = np.nan
+    detector = NRFDetector(**FAST, n_members=members).fit(X)
+    detector.export(tmp_path / "d.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "d.onnx")
+    edge = np.array([[1e6, -1e6, 0, 0, 0, 0], [np.nan] * 6, [0] * 6, [1e-30] * 6])
+    for rows in (rng.normal(size=(500, 6)) * 20, X, edge):
+        rows = rows.astype(np.float32)
+        (scores,) = session.run(["score"], {"input": rows})
+        np.testing.assert_allclose(scores, detector.score_samples(rows), rtol=1e-5, atol=1e-5)
+    properties = session.get_modelmeta().custom_metadata_map
+    assert float(properties["threshold"]) == detector.offset_
+
+
+def test_onnx_of_a_mixed_table(tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    frame = _frame(200)
+    detector = NRFDetector(**FAST).fit(frame)
+    detector.export(tmp_path / "d.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "d.onnx")
+    rows = pd.concat([_frame(50, seed=3), _frame(2, seed=4).assign(kind="huge")], ignore_index=True)
+    feed = {
+        i.name: (
+            rows[i.name].to_numpy(dtype=object)[:, None]
+            if "string" in i.type
+            else rows[i.name].to_numpy(dtype=np.float32)[:, None]
+        )
+        for i in session.get_inputs()
+    }
+    (scores,) = session.run(["score"], feed)
+    np.testing.assert_allclose(scores, detector.score_samples(rows), rtol=1e-5, atol=1e-5)
+
+
+def test_onnx_of_images_and_what_cannot_be_exported(tmp_path, ring):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    images = np.random.default_rng(0).random((30, 3, 32, 32), dtype=np.float32)
+    detector = NRFDetector(iterations=1, batch_size=4, random_state=0).fit(images)
+    detector.export(tmp_path / "d.onnx")
+    (scores,) = onnxruntime.InferenceSession(tmp_path / "d.onnx").run(["score"], {"input": images})
+    np.testing.assert_allclose(scores, detector.score_samples(images), rtol=1e-5, atol=1e-5)
+    own = NRFDetector(**FAST, potential=Quadratic(4), generator=LatentGenerator(nn.Linear(2, 4), 2, 0.5)).fit(ring[0])
+    with pytest.raises(InputError, match="Quadratic has no ONNX form"):
+        own.export(tmp_path / "q.onnx")
+    with pytest.raises(InputError, match="only combine"):
+        NRFDetector(**FAST, combine="rank").fit(ring[0]).export(tmp_path / "r.onnx")
