@@ -446,7 +446,7 @@ def test_dropped_columns_are_named_in_one_warning():
     text = str(caught[0].message)
     assert all(f"{n!r} (constant)" in text for n in "ade")
     assert "'c' (all missing)" in text
-    assert encoder.columns[0] == DroppedColumn("a", "constant")
+    assert encoder.columns[0] == DroppedColumn("a", "constant", 1.0)
     assert encoder.columns[2] == DroppedColumn("c", "all missing")
     assert encoder.kept == (1,)
     assert encoder.output_names == ("b", UNEXPECTED)
@@ -651,8 +651,15 @@ def test_dropped_columns_may_be_there_or_not():
     encoder = quiet_fit(table)
     expected = encoder.encode(table)
     np.testing.assert_array_equal(encoder.encode(table.drop(columns="same")), expected)
-    for content in ("text", math.inf, [[1]] * 4, [1, "a", None, 2.0]):
-        np.testing.assert_array_equal(encoder.encode(table.assign(same=content)), expected)
+    for content, surprises in (
+        ("text", [1] * 4),
+        (math.inf, [1] * 4),
+        ([[1]] * 4, [1] * 4),
+        ([1, None, 1, 2.0], [0, 1, 0, 1]),
+    ):
+        changed = encoder.encode(table.assign(same=content))
+        np.testing.assert_array_equal(changed[:, :-1], expected[:, :-1])
+        np.testing.assert_array_equal(changed[:, -1] - expected[:, -1], surprises)
 
 
 def test_dropped_columns_of_an_array():
@@ -661,8 +668,11 @@ def test_dropped_columns_of_an_array():
     encoder = quiet_fit(x)
     out = encoder.encode(x)
     np.testing.assert_array_equal(out[:, :2], TableEncoder.fit(x[:, [0, 2]]).encode(x[:, [0, 2]])[:, :2])
-    x[:, 1] = np.inf
-    np.testing.assert_array_equal(encoder.encode(x), out)
+    assert (out[:, -1] == 0).all()
+    x[:5, 1] = np.inf
+    x[5, 1] = np.nan
+    np.testing.assert_array_equal(encoder.encode(x)[:, :-1], out[:, :-1])
+    np.testing.assert_array_equal(encoder.encode(x)[:, -1], [1] * 6 + [0] * 14)
     with pytest.raises(SchemaError, match="has 2 columns, the encoder was fitted on 3"):
         encoder.encode(x[:, [0, 2]])
     x[3, 2] = np.inf

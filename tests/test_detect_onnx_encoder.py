@@ -124,9 +124,8 @@ def test_every_kind():
     table = mixed()
     encoder = fitted(table)
     types = {i.name: i.type for i in session(encoder).get_inputs()}
-    assert "same" not in types
     assert types == {
-        **dict.fromkeys(["size", "count", "member", "active", "weight"], "tensor(float)"),
+        **dict.fromkeys(["size", "count", "member", "active", "weight", "same"], "tensor(float)"),
         **dict.fromkeys(["colour", "grade"], "tensor(string)"),
         "since": "tensor(double)",
     }
@@ -141,6 +140,7 @@ def test_edges_of_every_kind():
     rows = pd.DataFrame(
         {
             "size": np.array(EDGES, dtype=np.float32),
+            "same": ([1.0, 2.0, np.nan] * n)[:n],
             "count": np.roll(EDGES, 1).astype(np.float32),
             "weight": np.roll(EDGES, 2).astype(np.float32),
             "colour": (["red", None, "unseen", "Red", " "] * n)[:n],

@@ -35,8 +35,13 @@ def test_python_snippets(tmp_path, monkeypatch):
     short = nrf.find_preset("digits")
     short = replace(short, train=replace(short.train, iterations=60))
     monkeypatch.setitem(nrf.PRESETS, "digits", short)
-    (snippet,) = _blocks("python")
-    exec(compile(snippet, "README.md", "exec"), {})
+    for snippet in _blocks("python"):
+        exec(compile(snippet, "README.md", "exec"), {})
+
+
+def test_the_detector_takes_ten_lines():
+    (snippet,) = [block for block in _blocks("python") if "NRFDetector" in block]
+    assert len([line for line in snippet.splitlines() if line.strip()]) <= 10
 
 
 @pytest.mark.parametrize("link", sorted(set(re.findall(r"\]\(([^)#]+)\)", README))))

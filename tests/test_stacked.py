@@ -133,7 +133,9 @@ def test_batches_go_together_replica_by_replica():
 @pytest.mark.parametrize("activation", ["relu", "leaky_relu", "tanh", "softplus"])
 def test_closed_form_gradient_of_the_potential(activation, replicas):
     for shape in ((5,), (1, 4, 5)):
-        nets = [MLPPotential((8, 6), activation=activation).build(shape) for _ in range(replicas)]
+        confinement = 2.0 if activation == "tanh" else None
+        config = MLPPotential((8, 6), activation=activation, confinement=confinement)
+        nets = [config.build(shape) for _ in range(replicas)]
         u = stack(nets) if replicas > 1 else nets[0]
         assert hasattr(u, "gradient")
         x = torch.randn(replicas * ROWS, *shape)

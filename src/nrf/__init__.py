@@ -8,6 +8,7 @@ from nrf._version import __version__
 from nrf.errors import CheckpointError, DataError, InputError, NonFiniteError, NRFError
 
 if TYPE_CHECKING:
+    from nrf.detect.detector import NRFDetector
     from nrf.experiments.base import Preset
     from nrf.experiments.presets import PRESETS, find_preset
     from nrf.experiments.run import train
@@ -18,6 +19,7 @@ __all__ = [
     "CheckpointError",
     "DataError",
     "InputError",
+    "NRFDetector",
     "NRFError",
     "NonFiniteError",
     "Preset",
@@ -29,6 +31,7 @@ __all__ = [
 
 # Loaded on first use: `import nrf` and `nrf --help` need not wait for torch.
 _HOMES = {
+    "NRFDetector": "nrf.detect.detector",
     "PRESETS": "nrf.experiments.presets",
     "Preset": "nrf.experiments.base",
     "Trained": "nrf.experiments.trained",

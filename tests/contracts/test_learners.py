@@ -19,6 +19,7 @@ WAYS = {
         "joint": (Revision(3, "joint", n_inner=2), {"optimizer": "rmsprop"}),
         "by the potential": (Revision(1, "x"), {"generator_loss": "potential"}),
         "controlled": (Revision(3, "x"), {"control_weight": 0.1}),
+        "smoothed": (Revision(3, "x"), {"data_noise": 0.3}),
     },
     "exclusive": {"variational": (Revision(3, "x"), {"entropy": "variational", "entropy_weight": 1.0})},
     "wgan-gp": {"three critic steps": (Revision(3, "x"), {"n_critic": 3})},

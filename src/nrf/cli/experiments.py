@@ -47,12 +47,12 @@ def reproduce(
         jobs: Processes at a time.
         quiet: No progress bar.
     """
-    from nrf.experiments.registry import PAPER, find_experiment, state
+    from nrf.experiments.registry import OURS, PAPER, find_experiment, state
     from nrf.experiments.reproduce import Options
     from nrf.experiments.reproduce import reproduce as run_experiment
 
     if list:
-        for known, what in PAPER.items():
+        for known, what in (PAPER | OURS).items():
             print(f"{known:20} {what:50} [{state(known, results)}]")
         return 0
     if name is None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from nrf._version import __version__
 from nrf.cli.data import data
+from nrf.cli.detect import detect, export
 from nrf.cli.experiments import demo, reproduce
 from nrf.cli.parsing import STOPPED, parse
 from nrf.cli.train import train
@@ -46,8 +47,10 @@ def _dispatch(arguments: list[str]) -> int:
     command, rest = arguments[0], arguments[1:]
     if command == "train":  # its arguments hang on the preset
         return train(rest)
+    if command == "detect":  # its arguments hang on the action
+        return detect(rest)
     if command not in COMMANDS:
-        raise InputError(f"unknown command {command!r}; known are {', '.join(['train', *COMMANDS])}")
+        raise InputError(f"unknown command {command!r}; known are {', '.join(['train', *COMMANDS, 'detect'])}")
     return parse(COMMANDS[command][0], rest, f"nrf {command}")()
 
 
@@ -56,6 +59,7 @@ COMMANDS: dict[str, tuple[Callable[..., int], str]] = {
     "revise": (revise, "pull given rows towards typical ones"),
     "score": (score, "score rows: high = normal"),
     "interpolate": (interpolate, "walk in the latent space"),
+    "export": (export, "write a detector as an ONNX graph"),
     "reproduce": (reproduce, "run an experiment of the paper"),
     "demo": (demo, "train on embedded data and write a report page"),
     "data": (data, "list, fetch or verify datasets"),
@@ -66,6 +70,7 @@ def _overview() -> str:
     lines = [f"nrf {__version__}: inclusive neural random fields", "", "usage: nrf COMMAND … [--debug]", ""]
     lines.append("  train        train a preset; `nrf train` lists them")
     lines += [f"  {name:12} {summary}" for name, (_, summary) in COMMANDS.items()]
+    lines.append("  detect       find anomalies in tables: fit, score, explain, evaluate")
     return "\n".join([*lines, "", "`nrf COMMAND --help` says more."])
 
 

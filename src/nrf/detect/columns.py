@@ -77,10 +77,12 @@ def level_hash(level: str) -> int:
 
 @dataclass(frozen=True)
 class DroppedColumn:
-    """A column that tells no row from another. It has no outputs, and later tables may leave it out."""
+    """A column that tells no row from another. It has no output of its own, and later tables may leave it out."""
 
     name: str
     reason: Literal["constant", "all missing"]
+    value: float | None = None
+    """The constant, if it is a number: another one in a later table is a surprise."""
 
     outputs: ClassVar[tuple[str, ...]] = ()
 
@@ -257,7 +259,7 @@ def fit_column(name: str, kind: Kind, values: npt.NDArray[Any], max_levels: int,
         return DroppedColumn(name, "all missing")
     low, high = float(seen.min()), float(seen.max())
     if low == high and not has_missing:
-        return DroppedColumn(name, "constant")
+        return DroppedColumn(name, "constant", low if kind == "numeric" else None)
     if kind == "boolean":
         return BooleanColumn(name, common=bool(seen.mean() > 0.5), has_missing=has_missing)
     median, scale = _median_and_scale(seen, low, high)
@@ -284,13 +286,28 @@ def _median_and_scale(seen: Doubles, low: float, high: float) -> tuple[float, fl
         return low, 1.0
     # Numbers near the end of the range are brought down by a power of two first: their differences would overflow.
     unit = 2.0**-4 if max(-low, high) > LARGEST / 16 else 1.0
-    first, median, third = (float(q) for q in np.percentile(seen * unit, (25, 50, 75)))
+    first, median, third = _quartiles(seen * unit)
     scale = (third - first) / IQR_OF_NORMAL
     if scale <= max(NOISE * max(abs(first), abs(third)), 1e-290):
         # Relative to the greatest distance, so that squares neither overflow nor vanish.
         reach = max(high * unit - median, median - low * unit)
         scale = reach * float(np.std((seen * unit - median) / reach)) or reach
     return median / unit, min(scale / unit, LARGEST)
+
+
+def _quartiles(values: Doubles) -> tuple[float, float, float]:
+    """What ``np.percentile`` gives for 25, 50 and 75, in a tenth of its time where there are many short columns."""
+    last = len(values) - 1
+    places = [share * last for share in (0.25, 0.5, 0.75)]
+    ends = [(int(p), min(int(p) + 1, last)) for p in places]
+    ordered = np.partition(values, sorted({i for pair in ends for i in pair}))
+
+    def between(place: float, low: int, high: int) -> float:
+        a, b, part = float(ordered[low]), float(ordered[high]), place - low
+        return a + (b - a) * part if part < 0.5 else b - (b - a) * (1 - part)
+
+    first, median, third = (between(p, *pair) for p, pair in zip(places, ends, strict=True))
+    return first, median, third
 
 
 def from_seconds(seconds: float) -> dt.datetime:

@@ -32,7 +32,7 @@ from nrf.detect.frames import BLOCK, Array, Frame, Source, as_array, as_columns,
 from nrf.errors import InputError
 
 VERSION = 1
-UNEXPECTED = "(unexpected missing)"
+UNEXPECTED = "(unexpected)"
 WORDS: dict[Kind, str] = {
     "numeric": "numbers",
     "boolean": "booleans",
@@ -51,13 +51,14 @@ class TableEncoder:
     - Strings and categories: one output a level, or one a bucket of levels where there are many, and one for levels
       that were not there at fit.
     - Missing values: the median (the more frequent value of a boolean) and a flag beside it, if the column had missing
-      values at fit; categories have an output for them. The last output counts, over all columns, values that are
-      missing where at fit none were.
+      values at fit; categories have an output for them.
+    - Surprises: the last output counts, over all columns, values that are missing where at fit none were, and numbers
+      that differ where at fit all were equal. It is 0 in training; a model that sees noise learns what that means.
 
     Example:
         >>> encoder = TableEncoder.fit([[1.0, "a"], [2.0, "b"], [4.0, "a"]], names=["size", "colour"])
         >>> encoder.output_names
-        ('size', 'colour=a', 'colour=b', 'colour (unseen)', '(unexpected missing)')
+        ('size', 'colour=a', 'colour=b', 'colour (unseen)', '(unexpected)')
         >>> encoder.encode([[2.0, "c"]]).tolist()
         [[0.0, 0.0, 0.0, 1.0, 0.0]]
         >>> encoder.decode(encoder.encode([[4.0, "b"]])[0])
@@ -126,12 +127,12 @@ class TableEncoder:
 
     @cached_property
     def _starts(self) -> tuple[int, ...]:
-        """First output of each kept column, and behind them the place of the count of unexpected missing values."""
+        """First output of each kept column, and behind them the place of the count of surprises."""
         return tuple(int(s) for s in np.cumsum([0, *(len(c.outputs) for c in self.kept_columns)]))
 
     @property
     def n_outputs(self) -> int:
-        """Number of outputs; the last one counts unexpected missing values."""
+        """Number of outputs; the last one counts surprises."""
         return self._starts[-1] + 1
 
     @property
@@ -165,7 +166,7 @@ class TableEncoder:
 
         A table with names may have its columns in any order. An array must have all columns of the training table, in
         their order, and so must a table if the encoder was fitted on an array without names. An encoder that was
-        fitted on a table takes an array if its columns are all numeric. Columns left out at fit are not looked at.
+        fitted on a table takes an array if its columns are all numeric. Columns left out at fit may be missing.
 
         Raises:
             SchemaError: The table does not fit; the message lists all that is wrong with it.
@@ -173,6 +174,7 @@ class TableEncoder:
         frame, problems = self._read(table)
         places = self._places(frame, problems)
         out = np.zeros((frame.n_rows, self.n_outputs), dtype=np.float32)
+        self._count_changed_constants(out, frame)
         if frame.matrix is not None and self.is_numeric:
             matrix = frame.matrix
             whole = places == tuple(range(matrix.shape[1]))
@@ -197,6 +199,23 @@ class TableEncoder:
             if not column.has_missing:
                 out[:, -1] += missing
         return out
+
+    def _count_changed_constants(self, out: npt.NDArray[np.float32], frame: Frame) -> None:
+        """Numbers that were all equal at fit and are not that now."""
+        by_place = frame.source == "array" or self.source == "array"
+        found = {name: i for i, name in enumerate(self.names if by_place else frame.names)}
+        dropped = [c for c in self.columns if isinstance(c, DroppedColumn) and c.value is not None]
+        constants = [(found[c.name], c.value) for c in dropped if c.name in found]
+        if frame.matrix is not None and constants:
+            places, values = (np.array(part) for part in zip(*constants, strict=True))
+            given = frame.matrix[:, places]
+            out[:, -1] += (given != values.astype(given.dtype)).sum(axis=1)
+            return
+        for place, value in constants:
+            if frame.kinds[place] == "numeric":
+                out[:, -1] += frame.column(place) != value
+            else:  # whatever it is, it is not that number
+                out[:, -1] += 1
 
     def _scale(self, out: npt.NDArray[np.float32], block: Callable[[slice], Array]) -> None:
         """Fill the outputs of all scaled columns, block by block, so that little memory is needed on top."""

@@ -116,9 +116,15 @@ class _Builder:
     def network(self, module: nn.Module, x: str) -> str:
         """A potential of plain layers."""
         layers = list(module.body.children()) if isinstance(module, Scalar) else [module]
+        out = x
         for layer in layers:
-            x = self.layer(layer, x)
-        return x
+            out = self.layer(layer, out)
+        confinement = module.confinement if isinstance(module, Scalar) else None
+        if confinement is None:
+            return out
+        squares = self.add("ReduceSumSquare", self.add("Flatten", x, axis=1), axes=[1], keepdims=1)
+        factor = self.constant(np.array(-1 / (2 * confinement**2), dtype=np.float32))
+        return self.add("Add", out, self.add("Mul", squares, factor))
 
     def layer(self, layer: nn.Module, x: str) -> str:
         """One layer."""

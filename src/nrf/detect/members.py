@@ -94,7 +94,8 @@ class Members:
         blank = torch.zeros(2, *packed["shape"], device=device)
         plain = replace(recipe, potential=replace(recipe.potential, data_init=False))
         members = build_members(plain, blank, range(packed["count"]), potential, generator)
-        members.averaged = {name: copy_of(module) for name, module in members.learner.modules.items()}
+        kept = {key.split("/")[1] for key in packed["tensors"] if key.startswith("averaged/")}
+        members.averaged = {name: copy_of(members.learner.modules[name]) for name in sorted(kept)}
         for kind, modules in (("last", members.learner.modules), ("averaged", members.averaged)):
             for name, module in modules.items():
                 prefix = f"{kind}/{name}/"

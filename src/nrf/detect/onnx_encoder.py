@@ -15,6 +15,7 @@ from nrf.detect.columns import (
     BooleanColumn,
     CategoricalColumn,
     DatetimeColumn,
+    DroppedColumn,
     NumericColumn,
     ScaledColumn,
 )
@@ -39,8 +40,8 @@ def encoder_nodes(encoder: TableEncoder) -> EncoderGraph:
     """The graph that computes :meth:`TableEncoder.encode <nrf.detect.encoder.TableEncoder.encode>`.
 
     If all columns with outputs are numeric, there is one input ``input`` of 32-bit floats, shape (N, d), with the d
-    columns of the training table in their order; those left out at fit may hold anything. Otherwise each column with
-    outputs is an input of its own under its name, shape (N, 1): 32-bit floats for numbers and booleans (as 0 and 1),
+    columns of the training table in their order. Otherwise each column with outputs, and each with a constant number,
+    is an input of its own under its name, shape (N, 1): 32-bit floats for numbers and booleans (as 0 and 1),
     64-bit floats for times (as seconds since 1970 in UTC, which 32 bits would round to minutes), strings for
     categories. NaN and the empty string are missing values. Infinite numbers are not refused here: they count as very
     large ones.
@@ -55,8 +56,15 @@ def encoder_nodes(encoder: TableEncoder) -> EncoderGraph:
     _check(encoder)
     scaled = [c for c in encoder.kept_columns if isinstance(c, NumericColumn | DatetimeColumn)]
     booleans = [c for c in encoder.kept_columns if isinstance(c, BooleanColumn)]
+    constants = [(i, c) for i, c in enumerate(encoder.columns) if isinstance(c, DroppedColumn) and c.value is not None]
     if scaled:
         graph.emit_scaled(scaled, _scaled_input(graph, encoder, scaled))
+    if constants:
+        if encoder.is_numeric:
+            given = graph.taken("input", [i for i, _ in constants])
+        else:
+            given = graph.joined([graph.input(c.name, "FLOAT") for _, c in constants])
+        graph.count_changed(given, [c.value or 0.0 for _, c in constants])
     if booleans:
         graph.emit_booleans(booleans, graph.joined([graph.input(c.name, "FLOAT") for c in booleans]))
     for column in encoder.kept_columns:
@@ -185,6 +193,11 @@ class _Graph:
             self.emit(self.taken(flags, expected), [self.starts[columns[i].name] + 1 for i in expected])
         if others:
             self.surprises.append(self.taken(flags, others))
+
+    def count_changed(self, x: str, values: Sequence[float]) -> None:
+        """Numbers that are not the constants they were at fit: surprises."""
+        same = self.add("Equal", x, self.constant(np.array([values], dtype=np.float32)))
+        self.surprises.append(self.cast(self.add("Not", same), "FLOAT"))
 
     def emit_levels(self, column: CategoricalColumn, x: str) -> None:
         """One output a level, one for the empty string if missing values are expected, one for all others."""

@@ -1,4 +1,4 @@
-"""The detector under PyOD's conventions: high = abnormal, a threshold by the share of anomalies in the training rows."""
+"""The detector under PyOD's conventions: high = abnormal, a threshold by the share of anomalies in training."""
 
 from __future__ import annotations
 

@@ -24,6 +24,9 @@ from nrf.networks import (
 from nrf.samplers import SGLD
 from nrf.training import TrainConfig
 
+CONFINEMENT = 5.0
+"""In units of the scaled columns: far outside, where training never was, the potential falls all the same."""
+
 PotentialConfig = MLPPotential | OneClassCNNPotential | StandardCNNPotential
 GeneratorConfig = MLPGenerator | OneClassCNNGenerator | StandardCNNGenerator
 
@@ -50,16 +53,13 @@ def recipe_for(n_rows: int, shape: Shape, changes: dict[str, Any]) -> Recipe:
             ``batch_size`` or ``iterations`` in place of the default; None stands for the default.
     """
     given = {name: value for name, value in changes.items() if value is not None}
-    recipe = _images(shape) if len(shape) == 3 else _table(n_rows, shape[0])
-    batch = given.pop("batch_size", min(256, max(16, 2 ** round(math.log2(max(n_rows, 1) / 8)))))
-    batch = min(batch, n_rows)
+    recipe = _images(shape) if len(shape) == 3 else _table(shape[0])
+    batch = min(given.pop("batch_size", _batch(n_rows)), n_rows)
     iterations = given.pop("iterations", _iterations(n_rows, batch))
-    ema = 1 - 1 / max(2.0, iterations / 20)
     train = TrainConfig(
         batch_size=batch,
         iterations=iterations,
         lr_final=0.05,
-        ema_decay=ema,
         log_every=max(1, n_rows // batch),
         checkpoint_every=iterations,
         compile="never",
@@ -67,14 +67,18 @@ def recipe_for(n_rows: int, shape: Shape, changes: dict[str, Any]) -> Recipe:
     return _with(replace(recipe, train=train), given)
 
 
-def _table(n_rows: int, columns: int) -> Recipe:
-    width = int(min(256, max(64, 2 ** math.ceil(math.log2(2 * columns)))))
+def _table(columns: int) -> Recipe:
     return Recipe(
-        potential=MLPPotential(widths=(width, width // 2), train_gain="last", data_init=True),
+        potential=MLPPotential(
+            widths=(256, 128), train_gain="last", data_init=True, bias_spread=1.0, confinement=CONFINEMENT
+        ),
+        # Noise as wide as the data: it is what makes the potential fall beside them, in every direction.
         generator=MLPGenerator(latent_dim=min(columns, 10), widths=(64, 64), activation="softplus", sigma=1.0),
         sampler=SGLD(step_size=0.01),
         revision=Revision(n_steps=10, target="x"),
-        learner=InclusiveConfig(betas=(0.0, 0.9), control_weight=0.1),
+        learner=InclusiveConfig(
+            betas=(0.0, 0.9), potential_lr=3e-3, generator_lr=2e-3, control_weight=0.1, data_noise=0.2
+        ),
         train=TrainConfig(iterations=1),
     )
 
@@ -83,7 +87,7 @@ def _images(shape: Shape) -> Recipe:
     """Images in [−1, 1]: the convolutional pair that takes them, or the perceptrons."""
     channels, height, width = shape
     if height != width or height % 8:
-        flat = _table(1, channels * height * width)
+        flat = _table(channels * height * width)
         return replace(flat, sampler=SGLD(step_size=0.003, box=(-1.0, 1.0)))
     potential: PotentialConfig = StandardCNNPotential(norm="weight")
     generator: GeneratorConfig = StandardCNNGenerator(sigma=0.1)
@@ -99,9 +103,16 @@ def _images(shape: Shape) -> Recipe:
     )
 
 
+def _batch(n_rows: int) -> int:
+    """An eighth of few rows, 128 of many; more where an epoch would be long."""
+    if n_rows > 100_000:
+        return 512
+    return int(min(128, max(32, 2 ** round(math.log2(max(n_rows, 8) / 8)))))
+
+
 def _iterations(n_rows: int, batch: int) -> int:
-    """Enough passes over few rows, at least one over many."""
-    return int(min(max(300, 20 * n_rows / batch), 4000)) if n_rows < 200_000 else max(4000, math.ceil(n_rows / batch))
+    """In proportion to few rows, 2,000 for many, and at least one pass over all of them."""
+    return max(min(2000, max(400, 3 * n_rows)), math.ceil(n_rows / batch))
 
 
 def _with(recipe: Recipe, given: dict[str, Any]) -> Recipe:

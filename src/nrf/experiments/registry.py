@@ -6,6 +6,7 @@ import difflib
 from pathlib import Path
 
 from nrf.errors import InputError
+from nrf.experiments.detectors import Detectors
 from nrf.experiments.gmm import Mixture
 from nrf.experiments.record import Record
 from nrf.experiments.reproduce import Experiment
@@ -14,6 +15,7 @@ from nrf.experiments.sampler_study import SamplerStudy
 EXPERIMENTS: dict[str, Experiment] = {
     "sampler-study": SamplerStudy(),
     "gmm": Mixture(),
+    "detectors": Detectors(),
 }
 
 PAPER: dict[str, str] = {
@@ -26,6 +28,12 @@ PAPER: dict[str, str] = {
     "cifar10-one-class": "table: one-class CIFAR-10",
     "interpolation": "figure: latent interpolation",
 }
+
+
+OURS: dict[str, str] = {
+    "detectors": "NRFDetector beside other detectors on 16 data sets",
+}
+"""What the paper does not have."""
 
 
 def find_experiment(name: str) -> Experiment:

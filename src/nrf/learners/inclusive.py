@@ -7,12 +7,13 @@ from typing import Literal
 
 from torch import Tensor, nn
 
+from nrf.errors import InputError
 from nrf.learners.base import Learner, LearnerConfig, Metrics, PairLearner, SamplingLearner, checked
 from nrf.learners.revision import Revision
 from nrf.losses import adversarial_loss, control_loss, potential_loss, regression_loss
 from nrf.models import LatentGenerator, frozen, together
 from nrf.samplers import Sampler
-from nrf.seeds import Rng
+from nrf.seeds import Rng, randn
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,15 @@ class InclusiveConfig(LearnerConfig):
     """Weight α_p of the potential control loss."""
     generator_loss: Literal["regression", "potential"] = "regression"
     """Train g by regression on revised pairs (Alg. 1), or by −u(g(h)) on fresh codes (the released CIFAR-10 script)."""
+
+    data_noise: float = 0.0
+    """Standard deviation of Gaussian noise on data: the field of the smoothed data is learned. Columns with few values
+    have no density without it, and the potential would grow without bound."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.data_noise < 0:
+            raise InputError(f"data_noise must not be negative, got {self.data_noise}")
 
     def build(self, potential: nn.Module, generator: LatentGenerator, sampler: Sampler, revision: Revision) -> Learner:
         return Inclusive(potential, generator, sampler, revision, self)
@@ -51,6 +61,8 @@ class Inclusive(SamplingLearner):
         self.config = config
 
     def update(self, batch: Tensor, rng: Rng) -> Metrics:
+        if self.config.data_noise > 0:
+            batch = batch + self.config.data_noise * randn(batch.shape, rng, batch.dtype)
         with frozen(self.generator):
             proposed, latent = self.generator.propose(len(batch), rng)
         x, h = self.revise(proposed, latent, rng)

@@ -44,7 +44,8 @@ class Perceptron(Scalar):
         *hidden, last = self.body.children()
         out, pull_back = linearised(hidden, x)
         grad = _back_through(last, out.new_ones(len(out), 1))
-        return pull_back(grad)
+        found = pull_back(grad)
+        return found if self.confinement is None else found - x / self.confinement**2
 
 
 @torch.no_grad()

@@ -123,12 +123,21 @@ def data_dependent_init(module: nn.Module, x: Tensor, spread: float = 0.0, rng: 
 
 
 class Scalar(nn.Module):
-    """Make a network with one output unit a potential: ``(n, *event)`` to ``(n,)``."""
+    """Make a network with one output unit a potential: ``(n, *event)`` to ``(n,)``.
 
-    def __init__(self, body: nn.Module) -> None:
+    Args:
+        body: The network.
+        confinement: Standard deviation s of a Gaussian factor of the density, ``−‖x‖²/(2s²)``; none if not given.
+    """
+
+    def __init__(self, body: nn.Module, confinement: float | None = None) -> None:
         super().__init__()
         self.body = body
+        self.confinement = confinement
 
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.body(x)
-        return out.squeeze(-1)
+        u = out.squeeze(-1)
+        if self.confinement is not None:
+            u = u - x.flatten(1).square().sum(1) / (2 * self.confinement**2)
+        return u

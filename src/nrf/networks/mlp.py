@@ -7,6 +7,7 @@ from typing import Literal
 
 from torch import nn
 
+from nrf.errors import InputError
 from nrf.networks.base import DataInitialised, Latent, Shape, size_of
 from nrf.networks.closed_form import Perceptron, Plain
 from nrf.networks.layers import (
@@ -44,6 +45,13 @@ class MLPPotential(DataInitialised):
     train_gain: TrainedGain = "all"
     """Which layers' weight-norm gains are trained; the released scripts train the last layer's only."""
 
+    confinement: float | None = None
+    """Standard deviation s of a Gaussian factor of the density: −‖x‖²/(2s²) is added, so that u falls far out."""
+
+    def __post_init__(self) -> None:
+        if self.confinement is not None and not self.confinement > 0:
+            raise InputError(f"confinement must be positive, got {self.confinement}")
+
     def build(self, event_shape: Shape) -> nn.Module:
         layers: list[nn.Module] = [nn.Flatten()]
         n_in = size_of(event_shape)
@@ -54,7 +62,9 @@ class MLPPotential(DataInitialised):
             layers.append(activation(self.activation, self.slope))
             n_in = n_out
         layers.append(normalised(nn.Linear(n_in, 1), self.norm, train_gain=self.train_gain != "none"))
-        return Scalar(nn.Sequential(*layers)) if self.norm == "batch" else Perceptron(Plain(*layers))
+        if self.norm == "batch":
+            return Scalar(nn.Sequential(*layers), self.confinement)
+        return Perceptron(Plain(*layers), self.confinement)
 
 
 @dataclass(frozen=True)

@@ -159,7 +159,7 @@ class Trainer:
     ) -> bool:
         """Train to the end; False if a signal asked to stop, after writing a checkpoint, or if ``on_log`` said True."""
         with (
-            _graceful_stop() as stop_requested,
+            _graceful_stop(self.folder is not None) as stop_requested,
             ProgressBar(label, self.total, self.step, quiet=quiet) as bar,
         ):
             enough = False
@@ -275,10 +275,13 @@ def _averages(modules: Mapping[str, nn.Module], decay: float | None) -> dict[str
 
 
 @contextmanager
-def _graceful_stop() -> Iterator[Callable[[], bool]]:
-    """Turn the first Ctrl-C or SIGTERM into a wish to stop after this iteration; a second one is obeyed at once."""
+def _graceful_stop(wanted: bool) -> Iterator[Callable[[], bool]]:
+    """Turn the first Ctrl-C or SIGTERM into a wish to stop after this iteration; a second one is obeyed at once.
+
+    Where nothing can be kept, or signals are another thread's, they do what they always do.
+    """
     asked = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
+    if not wanted or threading.current_thread() is not threading.main_thread():
         yield asked.is_set
         return
     previous = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)}

@@ -1,0 +1,360 @@
+"""`nrf detect fit`, `score`, `explain` and `evaluate`, and `nrf export`: a detector on files."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+
+from nrf.cli.parsing import parse
+from nrf.errors import InputError
+
+if TYPE_CHECKING:
+    from nrf.detect import NRFDetector
+
+Data = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="DATA")]
+Model = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="MODEL")]
+Train = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="TRAIN")]
+Columns = Annotated[tuple[str, ...], tyro.conf.arg(metavar="[COL [COL ...]]")]
+
+
+def detect(arguments: list[str]) -> int:
+    """The actions of `nrf detect`."""
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print("usage: nrf detect ACTION …\n")
+        print("\n".join(f"  {name:10} {summary}" for name, (_, summary) in ACTIONS.items()))
+        print("\nFiles are .csv, .csv.gz or .parquet. `nrf detect ACTION --help` says more.")
+        return 0 if arguments else 2
+    action, rest = arguments[0], arguments[1:]
+    if action not in ACTIONS:
+        raise InputError(f"unknown action {action!r}; `nrf detect` knows {', '.join(ACTIONS)}")
+    return parse(ACTIONS[action][0], rest, f"nrf detect {action}")()
+
+
+def fit(
+    train: Train,
+    /,
+    *,
+    out: Path,
+    drop: Columns = (),
+    label: str | None = None,
+    normal: str | None = None,
+    false_alarm_rate: float | None = None,
+    contamination: float | None = None,
+    members: int = 1,
+    iterations: int | None = None,
+    seed: int = 0,
+    quiet: bool = False,
+) -> int:
+    """Fit a detector to a file of normal rows.
+
+    Args:
+        train: Training rows: .csv, .csv.gz or .parquet.
+        out: Folder for the detector; one that is there is replaced.
+        drop: Columns to leave out.
+        label: Column with labels: only rows with the label --normal are trained on, and the column is left out.
+        normal: The label of normal rows.
+        false_alarm_rate: Share of normal rows that may be flagged; 0.05 if nothing is given.
+        contamination: Instead of that, the share of the training rows to flag.
+        members: Models trained side by side and averaged.
+        iterations: Length of training, instead of one chosen by the number of rows.
+        seed: Seed.
+        quiet: No progress bar.
+    """
+    import warnings
+
+    from nrf.detect import NRFDetector
+    from nrf.detect.columns import DroppedColumn
+    from nrf.detect.stream import read_table
+
+    if (label is None) != (normal is None):
+        raise InputError("--label and --normal go together: the column, and the label of normal rows")
+    if false_alarm_rate is not None and contamination is not None:
+        raise InputError("give either --false-alarm-rate or --contamination")
+    _check_free(out)
+    started = time.perf_counter()
+    table = read_table(train, drop, label)
+    total = table.num_rows
+    if label is not None and normal is not None:
+        table = _normal_rows(train, table, label, normal)
+    detector = NRFDetector(
+        false_alarm_rate=0.05 if false_alarm_rate is None else false_alarm_rate,
+        contamination=contamination,
+        n_members=members,
+        iterations=iterations,
+        random_state=seed,
+        verbose=0 if quiet else 1,
+    )
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        detector.fit(table)
+    detector.save(out)
+    for warning in caught:
+        if issubclass(warning.category, RuntimeWarning):
+            print(f"nrf: {' '.join(str(warning.message).split())}", file=sys.stderr)
+    encoder = detector.encoder_
+    assert encoder is not None
+    useless = [f"{c.name} ({c.reason})" for c in encoder.columns if isinstance(c, DroppedColumn)]
+    print(f"rows       {table.num_rows}" + (f" of {total} with {label} = {normal}" if label is not None else ""))
+    print(f"columns    {len(encoder.kept_columns)}, encoded as {encoder.n_outputs}")
+    left_out = [*drop, *([label] if label is not None and label not in drop else []), *useless]
+    print(f"left out   {', '.join(left_out) or 'none'}")
+    print(f"threshold  {_threshold(detector).removeprefix('threshold ')}")
+    print(f"time       {time.perf_counter() - started:.1f} s")
+    print(f"detector   {out}")
+    return 0
+
+
+def score(model: Model, data: Data, /, *, out: Path, fdr: float | None = None, drop: Columns = ()) -> int:
+    """Score every row of a file: high = normal. Files may be larger than memory.
+
+    Args:
+        model: Folder of the detector.
+        data: Rows to score: .csv, .csv.gz or .parquet.
+        out: Where to write row, score, p_value and anomaly (0 or 1): .csv or .parquet.
+        fdr: Flag rows so that of all flagged ones at most this share is expected to be normal, instead of by the
+            detector's threshold.
+        drop: Columns to leave out.
+    """
+    from nrf.detect.stream import score_stream
+
+    started = time.perf_counter()
+    detector = _load(model)
+    with _Percent("scoring") as bar:
+        summary = score_stream(detector, data, out, drop=drop, fdr=fdr, on_batch=bar.reached)
+    seconds = time.perf_counter() - started
+    if fdr is None:
+        rule = f"flagged by {_threshold(detector)}"
+    else:
+        rule = f"flagged, those with p-value ≤ {summary.p_cutoff:.4g} (false discovery rate {fdr:g})"
+    print(f"{summary.rows} rows scored in {seconds:.1f} s, {summary.lowest:.4g} … {summary.highest:.4g}: {out}")
+    print(f"{summary.anomalies} {rule}")
+    return 0
+
+
+def explain(model: Model, data: Data, /, *, row: int, out: Path | None = None, drop: Columns = ()) -> int:
+    """Say why a row scores as it does, and what would have to change for it to pass as normal.
+
+    Args:
+        model: Folder of the detector.
+        data: File with the row: .csv, .csv.gz or .parquet.
+        row: Number of the row, from 1.
+        out: Where to draw the contributions of the features: .png.
+        drop: Columns to leave out.
+    """
+    if row < 1:
+        raise InputError(f"--row counts from 1, got {row}")
+    if out is not None and out.suffix != ".png":
+        raise InputError(f"{out}: the name must end in .png")
+    import warnings
+
+    from nrf.detect.files import batches
+    from nrf.detect.stream import table_encoder
+
+    detector = _load(model)
+    last = 0
+    for batch in batches(table_encoder(detector), data, drop=drop):
+        last = batch.last
+        if row <= last:
+            break
+    else:
+        raise InputError(f"{data}: has {last} rows, there is no row {row}")
+    table = batch.table.slice(row - batch.first, 1)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="X has feature names")
+        explanation = detector.explain(table)[0]
+    state = "anomaly" if explanation.is_anomaly else "normal"
+    print(f"row {row}: {state}, score {explanation.score:.4g}, p-value {explanation.p_value:.3g}")
+    print(_threshold(detector))
+    cells = table.to_pylist()[0]
+    if explanation.changes:
+        rows = [
+            (c.feature, _cell(cells.get(c.feature, "–")), _cell(c.typical), f"{c.contribution:+.4g}")
+            for c in explanation.changes
+        ]
+        _print_table(("feature", "value", "typical value", "contribution"), rows)
+        if not explanation.reached:
+            print(f"even so changed, the row stays below the threshold (score {explanation.revised_score:.4g})")
+    else:
+        print("nothing has to change for it to pass as normal")
+    if out is not None:
+        from nrf.detect.figures import contribution_bars
+
+        out.parent.mkdir(parents=True, exist_ok=True)
+        contribution_bars(explanation, f"row {row}").savefig(out, dpi=130)
+        print(f"figure: {out}")
+    return 0
+
+
+def evaluate(
+    model: Model,
+    data: Data,
+    /,
+    *,
+    label: str,
+    normal: str | None = None,
+    anomaly: str | None = None,
+    drop: Columns = (),
+) -> int:
+    """Compare scores with labels: AUROC, average precision, and what the threshold does.
+
+    Args:
+        model: Folder of the detector.
+        data: Labelled rows: .csv, .csv.gz or .parquet. Rows without a label are left out.
+        label: Column with the labels.
+        normal: The label of normal rows; all others are anomalies.
+        anomaly: Or the label of anomalies; all others are normal.
+        drop: Columns to leave out.
+    """
+    import numpy as np
+
+    from nrf.detect.files import batches, label_is
+    from nrf.detect.stream import score_batch, table_encoder
+
+    wanted = normal if anomaly is None else anomaly
+    if wanted is None or (normal is not None and anomaly is not None):
+        raise InputError("give either --normal or --anomaly: which label of the column is which?")
+    detector = _load(model)
+    scores, found, given, seen = [], [], [], set[str]()
+    with _Percent("scoring") as bar:
+        for batch in batches(table_encoder(detector), data, drop=drop, label=label):
+            scores.append(score_batch(detector, batch))
+            found.append(label_is(batch.labels, wanted))
+            given.append(np.asarray(batch.labels.is_valid()))
+            seen |= {v for v in batch.labels.unique().to_pylist()[:9] if v is not None}
+            bar.reached(batch.last, batch.share)
+    labelled = np.concatenate(given)
+    u, is_wanted = np.concatenate(scores)[labelled], np.concatenate(found)[labelled]
+    if is_wanted.all() or not is_wanted.any():
+        state = "all" if is_wanted.any() else "none"
+        raise InputError(
+            f"{data}: {state} of the {len(u)} labelled rows have {label} = {wanted}; there must be others and these. "
+            f"Labels are, for example, {', '.join(map(repr, sorted(seen)[:8])) or 'missing everywhere'}"
+        )
+    truth = is_wanted if anomaly is not None else ~is_wanted
+    print(f"rows {len(u)}, anomalies {int(truth.sum())}" + _unlabelled(int((~labelled).sum())))
+    _print_table(("measure", "value"), _measures(u, truth, u < detector.offset_))
+    print(_threshold(detector))
+    return 0
+
+
+def export(model: Model, /, *, out: Path) -> int:
+    """Write a detector as one ONNX graph, from the columns of the table to the score.
+
+    Args:
+        model: Folder of the detector.
+        out: Where to write: .onnx.
+    """
+    if out.suffix != ".onnx":
+        raise InputError(f"{out}: the name must end in .onnx")
+    detector = _load(model)
+    detector.export(out)
+    print(f"ONNX graph: {out}")
+    return 0
+
+
+ACTIONS: dict[str, tuple[Callable[..., int], str]] = {
+    "fit": (fit, "fit a detector to a file of normal rows"),
+    "score": (score, "score every row of a file"),
+    "explain": (explain, "say why a row is an anomaly"),
+    "evaluate": (evaluate, "compare with labels"),
+}
+
+
+class _Percent:
+    """A progress bar over a file, in percent."""
+
+    def __init__(self, label: str) -> None:
+        from nrf.training import ProgressBar
+
+        self._bar, self._done = ProgressBar(label, 100), 0
+
+    def reached(self, rows: int, share: float) -> None:
+        """So many rows, and that share of the file, are done."""
+        while self._done < int(100 * share):
+            self._done += 1
+            self._bar.advance()
+        self._bar.show({"rows": rows})
+
+    def __enter__(self) -> _Percent:
+        self._bar.__enter__()
+        return self
+
+    def __exit__(self, *stop: Any) -> None:
+        self._bar.__exit__(*stop)
+
+
+def _load(model: Path) -> NRFDetector:
+    from nrf.detect import NRFDetector
+
+    return NRFDetector.load(model)
+
+
+def _check_free(out: Path) -> None:
+    """Before training, not after: the place must be free or hold a detector."""
+    from nrf.detect.storage import DESCRIPTION
+
+    if out.exists() and not out.is_dir():
+        raise InputError(f"{out} is a file; choose a folder")
+    if out.is_dir() and any(out.iterdir()) and not (out / DESCRIPTION).is_file():
+        raise InputError(f"{out} exists and is no saved detector; choose another place")
+
+
+def _normal_rows(path: Path, table: Any, label: str, normal: str) -> Any:
+    from nrf.detect.files import label_is
+
+    chosen = label_is(table[label], normal)
+    if not chosen.any():
+        known = sorted({str(v) for v in table[label].unique().to_pylist()})
+        raise InputError(f"{path}: no row has {label} = {normal}; there are {', '.join(map(repr, known[:8]))}")
+    return table.filter(chosen).drop_columns([label])
+
+
+def _measures(scores: Any, truth: Any, flagged: Any) -> list[tuple[str, str]]:
+    from sklearn.metrics import average_precision_score
+
+    from nrf.metrics import auroc
+
+    hits, alarms = int((flagged & truth).sum()), int(flagged.sum())
+    precision = hits / alarms if alarms else None
+    recall = hits / int(truth.sum())
+    measures = {
+        "AUROC": auroc(scores, truth.astype(int)),
+        "average precision": float(average_precision_score(truth, -scores)),
+        "precision": precision,
+        "recall": recall,
+        "F1": 2 * hits / (alarms + int(truth.sum())),
+        "false-alarm rate": int((flagged & ~truth).sum()) / int((~truth).sum()),
+    }
+    return [(name, "none flagged" if value is None else f"{value:.4f}") for name, value in measures.items()]
+
+
+def _threshold(detector: NRFDetector) -> str:
+    import numpy as np
+
+    rows = f"{len(detector.calibration_.scores)} {detector.calibrated_on_}"
+    if not np.isfinite(detector.offset_):
+        return f"no threshold: {rows} are too few for a false-alarm rate of {detector.false_alarm_rate:g}"
+    if detector.contamination is not None:
+        return f"threshold {detector.offset_:.6g} (contamination {detector.contamination:g})"
+    return f"threshold {detector.offset_:.6g} (false-alarm rate {detector.false_alarm_rate:g} by {rows})"
+
+
+def _unlabelled(count: int) -> str:
+    return f", {count} without a label left out" if count else ""
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "missing"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    widths = [max(len(line[i]) for line in (header, *rows)) for i in range(len(header))]
+    for line in (header, *rows):
+        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())

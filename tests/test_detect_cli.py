@@ -1,0 +1,429 @@
+"""`nrf detect` and `nrf export`: what is printed and written, and one line with exit code 2 for every mistake."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from nrf.cli import main
+from nrf.detect import NRFDetector
+from nrf.detect.explain import Change, Explanation
+from nrf.detect.figures import contribution_bars
+from nrf.detect.stream import read_table
+
+pa = pytest.importorskip("pyarrow")
+csv = pytest.importorskip("pyarrow.csv")
+parquet = pytest.importorskip("pyarrow.parquet")
+
+N = 240
+BAD = np.arange(N) % 12 == 5
+ODD_ROW = 6
+"""The first bad row, counted from 1."""
+
+
+def table():
+    """Amounts that go with a balance and a city, but for bad rows; a constant, and labels."""
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=N)
+    return pa.table(
+        {
+            "amount": np.where(BAD, 60.0, z).round(4),
+            "balance": (2 * z + 0.1 * rng.normal(size=N)).round(4),
+            "city": np.where(z > 0, "Oslo", "Rome"),
+            "site": np.full(N, "north"),
+            "label": np.where(BAD, "bad", "ok"),
+            "kind": BAD.astype(int),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Folder with the table as CSV and Parquet."""
+    folder = tmp_path_factory.mktemp("detect")
+    csv.write_csv(table(), folder / "data.csv")
+    parquet.write_table(table(), folder / "data.parquet")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model(data):
+    """A detector fitted by the command line to the rows labelled ok."""
+    folder = data / "model"
+    arguments = ["--label", "label", "--normal", "ok", "--drop", "kind", "--iterations", "30", "--quiet"]
+    assert main(["detect", "fit", str(data / "data.csv"), "--out", str(folder), *arguments]) == 0
+    return folder
+
+
+@pytest.fixture
+def run(capsys):
+    """Run a command that must work; returns what it prints."""
+
+    def call(*arguments) -> str:
+        capsys.readouterr()
+        assert main([str(a) for a in arguments]) == 0, capsys.readouterr().err
+        return capsys.readouterr().out
+
+    return call
+
+
+@pytest.fixture
+def fails(capsys):
+    """Run a command that must fail: exit code 2, one line, no traceback; returns the line."""
+
+    def call(*arguments) -> str:
+        capsys.readouterr()
+        code = main([str(a) for a in arguments])
+        error = capsys.readouterr().err
+        assert code == 2, error
+        assert error.count("\n") == 1, error
+        assert error.startswith("nrf: ")
+        return error
+
+    return call
+
+
+def read(path):
+    return (parquet.read_table(path) if path.suffix == ".parquet" else csv.read_csv(path)).to_pydict()
+
+
+def fit(run, data, out, *arguments):
+    return run("detect", "fit", data, "--out", out, "--iterations", "10", "--quiet", *arguments)
+
+
+# ----------------------------------------------------------------------------------------------------------------- fit
+
+
+def test_fit_says_what_it_did(run, data, tmp_path):
+    printed = fit(run, data / "data.csv", tmp_path / "m", "--label", "label", "--normal", "ok", "--drop", "kind")
+    lines = dict(line.split(maxsplit=1) for line in printed.replace("left out", "left_out").splitlines())
+    assert lines["rows"] == f"{N - BAD.sum()} of {N} with label = ok"
+    assert lines["columns"] == "3, encoded as 6"
+    assert lines["left_out"] == "kind, label, site (constant)"
+    assert re.fullmatch(r"-?[\d.]+ \(false-alarm rate 0.05 by 44 held-out rows\)", lines["threshold"])
+    assert lines["time"].endswith(" s")
+    fitted = NRFDetector.load(tmp_path / "m")
+    assert fitted.encoder_.names == ("amount", "balance", "city", "site")
+    assert fitted.n_iter_ == 10
+
+
+def test_fit_is_that_of_the_library(run, data, tmp_path):
+    fit(run, data / "data.parquet", tmp_path / "m", "--drop", "kind", "label", "site", "--seed", "3", "--members", "2")
+    rows = read_table(data / "data.parquet", drop=["kind", "label", "site"])
+    want = NRFDetector(iterations=10, random_state=3, n_members=2).fit(rows)
+    found = NRFDetector.load(tmp_path / "m")
+    assert found.n_members == 2
+    np.testing.assert_allclose(found.score_samples(rows), want.score_samples(rows), rtol=1e-5)
+    assert found.offset_ == pytest.approx(want.offset_)
+
+
+def test_fit_options(run, data, tmp_path):
+    drop = ["--drop", "kind", "label", "site"]
+    printed = fit(run, data / "data.csv", tmp_path / "a", *drop, "--contamination", "0.1")
+    assert "(contamination 0.1)" in printed
+    found = NRFDetector.load(tmp_path / "a")
+    assert (found.predict(read_table(data / "data.csv", drop=drop[1:])) < 0).mean() == pytest.approx(0.1, abs=0.01)
+    printed = fit(run, data / "data.csv", tmp_path / "a", *drop, "--false-alarm-rate", "0.2")  # replaces the one before
+    assert "(false-alarm rate 0.2 by 48 held-out rows)" in printed
+    printed = fit(run, data / "data.csv", tmp_path / "b", *drop, "--false-alarm-rate", "0.001")
+    assert "no threshold: 48 held-out rows are too few for a false-alarm rate of 0.001" in printed
+
+
+def test_labels_that_are_numbers(run, data, tmp_path):
+    for name in ("data.csv", "data.parquet"):
+        printed = fit(run, data / name, tmp_path / name, "--label", "kind", "--normal", "0", "--drop", "label")
+        assert f"{N - BAD.sum()} of {N} with kind = 0" in printed
+
+
+def test_fit_mistakes(fails, data, tmp_path, model):
+    source, out = data / "data.csv", tmp_path / "m"
+    assert "go together" in fails("detect", "fit", source, "--out", out, "--label", "label")
+    assert "go together" in fails("detect", "fit", source, "--out", out, "--normal", "ok")
+    message = fails("detect", "fit", source, "--out", out, "--label", "label", "--normal", "OK")
+    assert "no row has label = OK; there are 'bad', 'ok'" in message
+    assert "has no column 'y'; its columns are 'amount'" in fails(
+        "detect", "fit", source, "--out", out, "--label", "y", "--normal", "0"
+    )
+    assert "has no column 'nothing'" in fails("detect", "fit", source, "--out", out, "--drop", "nothing")
+    both = ["--contamination", "0.1", "--false-alarm-rate", "0.1"]
+    assert "either --false-alarm-rate or --contamination" in fails("detect", "fit", source, "--out", out, *both)
+    assert "does not exist" in fails("detect", "fit", tmp_path / "no.csv", "--out", out)
+    assert "must end in" in fails("detect", "fit", model, "--out", out)
+    assert "contamination must lie in (0, 0.5]" in fails(
+        "detect", "fit", source, "--out", out, "--contamination", "0.7"
+    )
+    assert "false_alarm_rate must lie in" in fails("detect", "fit", source, "--out", out, "--false-alarm-rate", "2")
+    assert "n_members" in fails("detect", "fit", source, "--out", out, "--members", "0")
+    assert "iterations" in fails("detect", "fit", source, "--out", out, "--iterations", "0")
+    assert "--out" in fails("detect", "fit", source)
+    assert not out.exists()
+
+
+def test_fit_refuses_a_foreign_place_before_it_trains(fails, data, tmp_path):
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "letter.txt").write_text("dear")
+    (tmp_path / "file").write_text("x")
+    for name, message in (("foreign", "exists and is no saved detector"), ("file", "is a file; choose a folder")):
+        line = fails("detect", "fit", data / "data.csv", "--out", tmp_path / name, "--iterations", "100000000")
+        assert message in line
+    assert (tmp_path / "foreign" / "letter.txt").read_text() == "dear"
+
+
+def test_fit_needs_columns_that_vary(fails, tmp_path):
+    (tmp_path / "x.csv").write_text("a,b\n1,2\n1,2\n1,2\n")
+    assert "'a' (constant), 'b' (constant)" in fails("detect", "fit", tmp_path / "x.csv", "--out", tmp_path / "m")
+    (tmp_path / "x.csv").write_text("a,b\n1,2\n")
+    assert "nrf:" in fails("detect", "fit", tmp_path / "x.csv", "--out", tmp_path / "m")
+
+
+# --------------------------------------------------------------------------------------------------------------- score
+
+
+def test_score_files(run, data, model, tmp_path):
+    rows = read_table(data / "data.parquet", drop=["label", "kind"])
+    fitted = NRFDetector.load(model)
+    for source in ("data.csv", "data.parquet"):
+        for target in ("s.csv", "s.parquet"):
+            printed = run(
+                "detect", "score", model, data / source, "--out", tmp_path / target, "--drop", "label", "kind"
+            )
+            got = read(tmp_path / target)
+            assert list(got) == ["row", "score", "p_value", "anomaly"]
+            assert got["row"] == list(range(1, N + 1))
+            np.testing.assert_allclose(got["score"], fitted.score_samples(rows), rtol=1e-4, atol=1e-5)
+            assert f"{N} rows scored" in printed
+            assert f"{sum(got['anomaly'])} flagged by threshold" in printed
+    assert np.array(got["anomaly"])[BAD].all()
+
+
+def test_score_by_false_discoveries(run, data, model, tmp_path):
+    out = tmp_path / "s.csv"
+    drop = ["--drop", "label", "kind"]
+    printed = run("detect", "score", model, data / "data.csv", "--out", out, "--fdr", "0.4", *drop)
+    rows = read_table(data / "data.csv", drop=drop[1:])
+    got = np.array(read(out)["anomaly"]) == 1
+    np.testing.assert_array_equal(got, NRFDetector.load(model).discoveries(rows, 0.4))
+    assert f"{got.sum()} flagged, those with p-value ≤ " in printed
+    assert "(false discovery rate 0.4)" in printed
+
+
+def test_score_mistakes(fails, data, model, tmp_path):
+    source, out = data / "data.csv", tmp_path / "s.csv"
+    drop = ["--drop", "label", "kind"]
+    message = fails("detect", "score", model, source, "--out", out)
+    assert "not there at fit: 'label', 'kind'; leave them out with --drop" in message
+    assert "must end in .csv or .parquet" in fails("detect", "score", model, source, "--out", tmp_path / "s.txt", *drop)
+    assert "is no saved detector" in fails("detect", "score", tmp_path, source, "--out", out, *drop)
+    assert "does not exist" in fails("detect", "score", model, tmp_path / "no.csv", "--out", out)
+    assert "is the input" in fails("detect", "score", model, source, "--out", source, *drop)
+    assert "between 0 and 1" in fails("detect", "score", model, source, "--out", out, "--fdr", "1.5", *drop)
+    (tmp_path / "x.csv").write_text("amount,balance,city\n1,2,Oslo\n3,x,Rome\n")
+    assert "column 'balance', row 2: 'x' is no number" in fails(
+        "detect", "score", model, tmp_path / "x.csv", "--out", out
+    )
+    (tmp_path / "x.csv").write_text("amount,balance,city\n1,inf,Oslo\n")
+    assert "rows 1 to 1:" in fails("detect", "score", model, tmp_path / "x.csv", "--out", out)
+    assert not out.exists()
+
+
+# ------------------------------------------------------------------------------------------------------------- explain
+
+
+def test_explain_names_what_is_wrong(run, data, model, tmp_path):
+    figure = tmp_path / "pictures" / "f.png"
+    drop = ["--drop", "label", "kind"]
+    for source in ("data.csv", "data.parquet"):
+        printed = run("detect", "explain", model, data / source, "--row", ODD_ROW, "--out", figure, *drop)
+        first, second, header, *rest = printed.splitlines()
+        assert first.startswith(f"row {ODD_ROW}: anomaly, score ")
+        assert second.startswith("threshold ")
+        assert re.split(r"\s{2,}", header) == ["feature", "value", "typical value", "contribution"]
+        changes = {line.split()[0]: re.split(r"\s{2,}", line)[1:] for line in rest}
+        value, typical, contribution = changes["amount"]
+        assert value == "60"
+        assert abs(float(typical)) < 60
+        assert float(contribution) < 0
+        assert Image.open(figure).size[0] > 300
+
+
+def test_explain_a_normal_row(run, data, model):
+    printed = run("detect", "explain", model, data / "data.csv", "--row", 1, "--drop", "label", "kind")
+    assert printed.startswith("row 1: normal, score ")
+    assert "nothing has to change" in printed
+
+
+def test_explain_shows_the_cell_of_the_file(run, model, tmp_path):
+    """Not what is left of it after encoding: a city that was not there at fit has no output of its own."""
+    (tmp_path / "x.csv").write_text("amount,balance,city\n0,0,Oslo\n80,,Atlantis\n")
+    printed = run("detect", "explain", model, tmp_path / "x.csv", "--row", 2)
+    assert "row 2: anomaly" in printed
+    shown = {line.split()[0]: line.split()[1] for line in printed.splitlines()[3:]}
+    assert shown["amount"] == "80"
+    assert shown.get("city", "Atlantis") == "Atlantis"
+    assert shown.get("balance", "missing") == "missing"
+
+
+def test_explain_mistakes(fails, data, model, tmp_path):
+    source = ["detect", "explain", model, data / "data.csv", "--drop", "label", "kind"]
+    assert "counts from 1" in fails(*source, "--row", "0")
+    assert f"has {N} rows, there is no row {N + 1}" in fails(*source, "--row", N + 1)
+    assert "must end in .png" in fails(*source, "--row", "1", "--out", tmp_path / "f.jpg")
+    assert "--row" in fails(*source)
+
+
+def test_the_bar_chart():
+    changes = (Change("a$b", 3.0, 1.0, -4.0),)
+    contributions = {"a$b": -4.0, "x" * 80: 0.5, **{f"c{i}": 0.01 * i for i in range(20)}}
+    explanation = Explanation(-5.0, -1.0, 0.01, changes, contributions, {}, 0.0, True)
+    figure = contribution_bars(explanation, "row 7 of 50% $")
+    (axis,) = figure.axes
+    assert len(axis.patches) == 15
+    assert axis.patches[-1].get_width() == -4.0  # the costliest on top
+    names = [label.get_text() for label in axis.get_yticklabels()]
+    assert names[-1] == r"a\$b"
+    assert max(map(len, names)) <= 33
+    assert "7 smaller ones not shown" in axis.get_xlabel()
+    assert "anomaly" in axis.get_title(loc="left")
+    figure.canvas.draw()
+    normal = contribution_bars(Explanation(5.0, -1.0, 0.9, (), {"a": 0.0}, {}, 5.0, True))
+    assert "(normal)" in normal.axes[0].get_title(loc="left")
+
+
+# ------------------------------------------------------------------------------------------------------------ evaluate
+
+
+def measures(printed: str) -> dict[str, str]:
+    return dict(re.split(r"\s{2,}", line) for line in printed.splitlines()[2:-1])
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        ["--label", "label", "--normal", "ok", "--drop", "kind"],
+        ["--label", "label", "--anomaly", "bad", "--drop", "kind"],
+        ["--label", "kind", "--normal", "0", "--drop", "label"],
+        ["--label", "kind", "--anomaly", "1.0", "--drop", "label"],
+    ],
+)
+def test_evaluate(run, data, model, labels):
+    from sklearn.metrics import average_precision_score, f1_score, precision_score, recall_score, roc_auc_score
+
+    rows = read_table(data / "data.csv", drop=["label", "kind"])
+    fitted = NRFDetector.load(model)
+    u = fitted.score_samples(rows)
+    flagged = u < fitted.offset_
+    want = {
+        "AUROC": roc_auc_score(BAD, -u),
+        "average precision": average_precision_score(BAD, -u),
+        "precision": precision_score(BAD, flagged),
+        "recall": recall_score(BAD, flagged),
+        "F1": f1_score(BAD, flagged),
+        "false-alarm rate": (flagged & ~BAD).sum() / (~BAD).sum(),
+    }
+    for source in ("data.csv", "data.parquet"):
+        printed = run("detect", "evaluate", model, data / source, *labels)
+        assert printed.startswith(f"rows {N}, anomalies {BAD.sum()}\n")
+        got = measures(printed)
+        assert list(got) == list(want)
+        for name, value in want.items():
+            assert float(got[name]) == pytest.approx(value, abs=1e-4), name
+
+
+def test_rows_without_a_label_are_left_out(run, model, tmp_path):
+    (tmp_path / "x.csv").write_text("amount,balance,city,y\n0,0,Oslo,0\n60,0,Rome,1\n1,2,Oslo,\n")
+    printed = run("detect", "evaluate", model, tmp_path / "x.csv", "--label", "y", "--normal", "0")
+    assert printed.startswith("rows 2, anomalies 1, 1 without a label left out\n")
+
+
+def test_evaluate_where_nothing_is_flagged(run, model, tmp_path):
+    (tmp_path / "x.csv").write_text("amount,balance,city,y\n0,0,Oslo,0\n0,0,Oslo,1\n")
+    got = measures(run("detect", "evaluate", model, tmp_path / "x.csv", "--label", "y", "--normal", "0"))
+    assert got["precision"] == "none flagged"
+    assert (got["AUROC"], got["F1"]) == ("0.5000", "0.0000")
+
+
+def test_evaluate_takes_a_label_that_was_constant_at_fit(run, fails, data, tmp_path):
+    """A training file of normal rows has a column of equal labels, which the fit leaves out by itself."""
+    normal = table().filter(pa.array(~BAD)).drop_columns(["kind"])
+    csv.write_csv(normal, tmp_path / "normal.csv")
+    assert "label (constant)" in fit(run, tmp_path / "normal.csv", tmp_path / "m")
+    arguments = ["--label", "label", "--normal", "ok", "--drop", "kind"]
+    assert "AUROC" in run("detect", "evaluate", tmp_path / "m", data / "data.csv", *arguments)
+
+
+def test_evaluate_mistakes(fails, run, data, model, tmp_path):
+    source = ["detect", "evaluate", model, data / "data.csv", "--drop", "kind", "--label", "label"]
+    assert "either --normal or --anomaly" in fails(*source)
+    assert "either --normal or --anomaly" in fails(*source, "--normal", "ok", "--anomaly", "bad")
+    message = fails(*source, "--normal", "good")
+    assert f"none of the {N} labelled rows have label = good" in message
+    assert "'bad', 'ok'" in message
+    missing = ["detect", "evaluate", model, data / "data.csv", "--label", "y", "--normal", "1"]
+    assert "has no column 'y'" in fails(*missing)
+    as_feature = ["detect", "evaluate", model, data / "data.csv", "--label", "city", "--normal", "Oslo"]
+    assert "label 'city' as a feature" in fails(*as_feature, "--drop", "kind", "label")
+    (tmp_path / "x.csv").write_text("amount,balance,city,y\n0,0,Oslo,\n")
+    message = fails("detect", "evaluate", model, tmp_path / "x.csv", "--label", "y", "--normal", "0")
+    assert "missing everywhere" in message
+    (tmp_path / "x.csv").write_text("amount,balance,city,y\n0,0,Oslo,0\n")
+    message = fails("detect", "evaluate", model, tmp_path / "x.csv", "--label", "y", "--normal", "0")
+    assert "all of the 1 labelled rows have y = 0" in message
+
+
+# -------------------------------------------------------------------------------------------------------------- export
+
+
+def test_export(run, data, model, tmp_path):
+    onnx = pytest.importorskip("onnx")
+    assert "m.onnx" in run("export", model, "--out", tmp_path / "deep" / "m.onnx")
+    graph = onnx.load(tmp_path / "deep" / "m.onnx")
+    assert [o.name for o in graph.graph.output] == ["score"]
+
+
+def test_export_mistakes(fails, model, tmp_path):
+    assert "must end in .onnx" in fails("export", model, "--out", tmp_path / "m.bin")
+    assert "is no saved detector" in fails("export", tmp_path, "--out", tmp_path / "m.onnx")
+
+
+# ---------------------------------------------------------------------------------------------------------- the command
+
+
+@pytest.mark.parametrize("command", ["detect fit", "detect score", "detect explain", "detect evaluate", "export"])
+def test_every_action_has_help(command, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main([*command.split(), "--help"])
+    assert stop.value.code == 0
+    assert f"usage: nrf {command}" in capsys.readouterr().out
+
+
+def test_overviews(run, fails, capsys):
+    assert "evaluate" in run("detect", "--help")
+    assert "detect " in run("--help")
+    assert "export " in run("--help")
+    assert main(["detect"]) == 2
+    assert "usage: nrf detect ACTION" in capsys.readouterr().out
+    assert "unknown action 'train'; `nrf detect` knows fit, score, explain, evaluate" in fails("detect", "train")
+    assert "--nonsense" in fails("detect", "score", "m", "d", "--out", "s.csv", "--nonsense")
+
+
+def test_a_tampered_model_is_one_line(fails, data, model, tmp_path):
+    (tmp_path / "m").mkdir()
+    for name in ("detector.json", "weights.safetensors"):
+        (tmp_path / "m" / name).write_bytes((model / name).read_bytes())
+    content = bytearray((model / "weights.safetensors").read_bytes())
+    content[-1] ^= 1
+    (tmp_path / "m" / "weights.safetensors").write_bytes(bytes(content))
+    assert "does not match" in fails("detect", "score", tmp_path / "m", data / "data.csv", "--out", tmp_path / "s.csv")
+
+
+def test_as_a_process(data, model, tmp_path):
+    arguments = ["detect", "score", model, data / "data.csv", "--out", tmp_path / "s.csv", "--drop", "label", "kind"]
+    done = subprocess.run([sys.executable, "-m", "nrf", *map(str, arguments)], capture_output=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == b""
+    assert (tmp_path / "s.csv").is_file()
