@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from nrf.detect import NRFDetector, SchemaError, false_discoveries
 from nrf.detect import files as files_module
-from nrf.detect.files import batches, column_names, label_is
+from nrf.detect.files import batches, column_names
 from nrf.detect.stream import _Tally, read_table, score_stream
+from nrf.detect.texts import label_is
 from nrf.errors import InputError
 
 pa = pytest.importorskip("pyarrow")
@@ -172,6 +173,26 @@ def test_columns_left_out_at_fit_are_not_needed_and_not_read(tmp_path):
         for name in ("x.csv", "x.parquet"):
             score_stream(fitted, write(given_, tmp_path / name), tmp_path / f"{i}{name}.parquet")
     assert len({tuple(read(path)["score"]) for path in tmp_path.glob("[0-9]*.parquet")}) == 1
+
+
+def test_a_number_that_was_constant_at_fit_counts_where_it_is(tmp_path):
+    """As it does in memory: where it is not, or the same, nothing happens; another one is a surprise."""
+    data = table(60)
+    with pytest.warns(UserWarning, match="left out"):
+        fitted = NRFDetector(iterations=5, random_state=0).fit(data.append_column("unit", pa.array([7.0] * 60)))
+    assert fitted.encoder_.columns[-1].value == 7
+
+    def surprises(name: str, values) -> list[float]:
+        given_ = data if values is None else data.append_column("unit", pa.array(values))
+        (batch,) = batches(fitted.encoder_, write(given_, tmp_path / name))
+        return fitted.encoder_.encode(batch.table)[:, -1].tolist()
+
+    for name in ("x.csv", "x.parquet"):
+        assert surprises(name, None) == [0] * 60
+        assert surprises(name, [7] * 60) == [0] * 60
+        assert surprises(name, [7, 8, None] * 20) == [0, 1, 1] * 20
+        assert surprises(name, ["seven"] * 60) == [1] * 60
+    assert surprises("x.csv", ["7", "seven"] * 30) == [0, 1] * 30
 
 
 def test_a_detector_fitted_on_an_array_goes_by_place(numeric, tmp_path):
@@ -542,7 +563,7 @@ def test_without_pyarrow_it_is_said(tmp_path, monkeypatch):
     def missing(name):
         raise ImportError(name)
 
-    monkeypatch.setattr("nrf.detect.files.importlib.import_module", missing)
+    monkeypatch.setattr("nrf.detect.texts.importlib.import_module", missing)
     with pytest.raises(InputError, match=r"install it with `pip install \"nrf\[tables\]\""):
         read_table(source)
 

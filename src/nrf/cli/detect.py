@@ -212,8 +212,9 @@ def evaluate(
     """
     import numpy as np
 
-    from nrf.detect.files import batches, label_is
+    from nrf.detect.files import batches
     from nrf.detect.stream import score_batch, table_encoder
+    from nrf.detect.texts import label_is
 
     wanted = normal if anomaly is None else anomaly
     if wanted is None or (normal is not None and anomaly is not None):
@@ -305,7 +306,7 @@ def _check_free(out: Path) -> None:
 
 
 def _normal_rows(path: Path, table: Any, label: str, normal: str) -> Any:
-    from nrf.detect.files import label_is
+    from nrf.detect.texts import label_is
 
     chosen = label_is(table[label], normal)
     if not chosen.any():

@@ -200,6 +200,9 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         order = torch.from_numpy(state.permutation(len(rows))).to(rows.device)
         n_held = round(self.calibration_share * len(rows)) if len(rows) >= SMALLEST_SPLIT else 0
         held, learned = rows[order[:n_held]], rows[order[n_held:]]
+        if self.encoder_ is not None:
+            noise = state.standard_normal(size=tuple(learned.shape)).astype(np.float32) * self.encoder_.jitter()
+            learned = learned + torch.from_numpy(noise).to(rows.device)
         recipe = recipe_for(len(learned), tuple(rows.shape[1:]), self._changes())
         before = self.members_ if keep else None
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nrf.detect.columns import CategoricalColumn
+from nrf.detect.encoder import SURPRISE
 from nrf.errors import InputError
 from nrf.models import gradient
 from nrf.networks import Snapshot
@@ -157,13 +158,18 @@ def _explain_row(
     counterfactual = _moved(row, goal, [groups[i] for i in moved]) if moved else row
     found = float(field.values(counterfactual[None])[0])
     contributions = _along_the_line(field, groups, counterfactual if moved else goal, row)
-    before, after = encoder.decode(row.cpu().numpy()), encoder.decode(counterfactual.cpu().numpy())
+    before, after = (_rounded(encoder.decode(r.cpu().numpy())) for r in (row, counterfactual))
     values = np.array([contributions[groups[i][0]] for i in moved])
     changes = tuple(
         Change(name, before.get(name), after.get(name), contributions[name])
         for name in (groups[moved[i]][0] for i in np.argsort(values))
     )
     return Explanation(score, threshold, p, changes, contributions, after, found, found >= threshold)
+
+
+def _rounded(values: dict[str, Any]) -> dict[str, Any]:
+    """Numbers to the six digits that 32 bits carry through the encoding and back."""
+    return {name: float(f"{v:.6g}") if isinstance(v, float) else v for name, v in values.items()}
 
 
 def _snapped(detector: NRFDetector, goal: Tensor) -> Tensor:
@@ -181,7 +187,7 @@ def _snapped(detector: NRFDetector, goal: Tensor) -> Tensor:
             snapped[place] = (part > 0.5).to(part)
         elif len(part) == 2:  # a value and its flag
             snapped[place.start + 1] = float(part[1] > 0.5)
-    snapped[-1] = snapped[-1].round().clamp_min(0)
+    snapped[-1] = SURPRISE * (snapped[-1] / SURPRISE).round().clamp_min(0)
     return snapped
 
 

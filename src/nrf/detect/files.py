@@ -8,30 +8,27 @@ from __future__ import annotations
 
 import csv
 import gzip
-import importlib
 import io
 import re
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from nrf.detect.columns import CategoricalColumn, KeptColumn, NumericColumn, SchemaError
+from nrf.detect.columns import Column, DroppedColumn, SchemaError
 from nrf.detect.encoder import TableEncoder
+from nrf.detect.texts import arrow, as_number, converted
 from nrf.errors import InputError
 
 CSV, PARQUET = (".csv", ".csv.gz"), (".parquet",)
 BATCH_ROWS = 65_536
 SMALLEST_BLOCK, LARGEST_BLOCK = 1 << 22, 1 << 28
 """Bytes of a CSV file that are parsed in one go; a row must be shorter."""
-DAY = 86_400
-WANTED = {"numeric": "no number", "boolean": "neither true nor false", "datetime": "no ISO date or time"}
 
 
 @dataclass(frozen=True)
@@ -121,33 +118,16 @@ def _batches(
         labels = None if label is None else part[label].cast(pa.string())
         columns: list[Any] = []
         for column in encoder.columns:
-            if column.name not in found:  # left out at fit: the encoder does not look at it
-                columns.append(pa.nulls(part.num_rows, pa.float64()))
+            if column.name not in found:  # left out at fit, and not missed now: all is as it was
+                value = column.value if isinstance(column, DroppedColumn) else None
+                columns.append(np.full(part.num_rows, np.nan if value is None else value))
                 continue
             values = part[found[column.name]]
-            if _is_csv(path):
-                assert isinstance(column, KeptColumn)
-                values = _converted(path, column, values, first)
-            columns.append(values)
+            columns.append(converted(path, column, values, first) if _is_csv(path) else values)
         yield Batch(first, pa.table(columns, names=list(encoder.names)), labels, share)
         first += part.num_rows
     if first == 1:
         raise InputError(f"{path}: has a header, but no rows")
-
-
-def label_is(labels: Any, wanted: str) -> NDArray[np.bool_]:
-    """Which labels are the wanted one: the same text, or if there is none such, the same number or truth value.
-
-    Example:
-        >>> import pyarrow as pa
-        >>> label_is(pa.array(["1.0", "2.0", None]), "1").tolist()
-        [True, False, False]
-    """
-    known = [v for v in labels.unique().to_pylist() if v is not None]
-    same = [wanted] if wanted in known else [v for v in known if _meaning(v) == _meaning(wanted)]
-    pa, pc = arrow(), arrow("compute")
-    mask: NDArray[np.bool_] = np.asarray(pc.is_in(labels, value_set=pa.array(same, pa.string())))
-    return mask
 
 
 def column_names(path: Path) -> list[str]:
@@ -183,7 +163,10 @@ def _require(path: Path, name: str, names: list[str]) -> None:
 def _found(
     encoder: TableEncoder, path: Path, names: list[str], drop: Sequence[str], label: str | None
 ) -> dict[str, str]:
-    """For each column the encoder looks at, the name of the file's column."""
+    """For each column the encoder looks at, the name of the file's column.
+
+    It does look at columns it left out as constant numbers, where they are: other numbers are a surprise.
+    """
     there = _without(path, names, drop)
     if label is not None:
         _require(path, label, names)
@@ -194,7 +177,8 @@ def _found(
                 f"{path}: has {len(there)} columns, the detector was fitted on {len(encoder.columns)}; "
                 "give the same ones in the same order, and leave others out with --drop"
             )
-        return {encoder.columns[i].name: there[i] for i in encoder.kept}
+        pairs = zip(encoder.columns, there, strict=True)
+        return {column.name: name for column, name in pairs if _is_looked_at(column)}
     kept = {column.name for column in encoder.kept_columns}
     if label in kept:
         raise InputError(f"the detector was fitted with the label {label!r} as a feature; fit it again with --drop")
@@ -205,7 +189,12 @@ def _found(
         wrong.append(f"columns that were not there at fit: {_listed(extra)}; leave them out with --drop")
     if wrong:
         raise SchemaError(f"{path}: {'; '.join(wrong)}")
-    return {name: name for name in encoder.names if name in kept}
+    looked_at = [column.name for column in encoder.columns if _is_looked_at(column)]
+    return {name: name for name in looked_at if name in there and name != label}
+
+
+def _is_looked_at(column: Column) -> bool:
+    return not isinstance(column, DroppedColumn) or column.value is not None
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -300,7 +289,7 @@ def _csv_header(path: Path) -> list[str]:
         raise InputError(f"{path}: the header is not UTF-8; save the file as UTF-8")
     if len(names) == 1 and re.search(r"[;\t|]", names[0]):
         raise InputError(f"{path}: the header {names[0]!r} has no comma; separate columns by commas")
-    values = [_number(name) for name in names]
+    values = [as_number(name) for name in names]
     if None not in values and any("." in name for name in names):
         raise InputError(f"{path}: the first line holds numbers, not names; put a line with the column names above")
     return names
@@ -323,68 +312,6 @@ def _require_closed_quotes(source: _CsvSource, last: Any) -> None:
     tail = last.slice(last.num_rows - 1).to_pylist()[0] if source.quotes % 2 and last.num_rows else {}
     if any(isinstance(value, str) and "\n" in value for value in tail.values()):
         raise InputError(f"{source._file.name}: a quote is opened and never closed")
-
-
-# ----------------------------------------------------------------------------------------------------------- converting
-
-
-def _converted(path: Path, column: KeptColumn, text: Any, first: int) -> Any:
-    """The text of a CSV column in the type that goes with its kind."""
-    if isinstance(column, CategoricalColumn):
-        return text
-    pa, pc = arrow(), arrow("compute")
-    text = pc.utf8_trim_whitespace(text)
-    text = pc.if_else(pc.equal(text, ""), pa.scalar(None, pa.string()), text)
-    ways = _ways(column)
-    for way in ways:
-        values = _tried(way, text)
-        if values is not None:
-            return values
-    good, bad = 0, len(text)  # the first value that cannot be converted: so many can, with so many not all can
-    while bad - good > 1:
-        middle = (good + bad) // 2
-        good, bad = (good, middle) if _tried(ways[0], text.slice(0, middle)) is None else (middle, bad)
-    value = text[good].as_py()
-    raise InputError(f"{path}: column {column.name!r}, row {first + good}: {value!r} is {WANTED[column.kind]}")
-
-
-def _ways(column: KeptColumn) -> list[Callable[[Any], Any]]:
-    pa, pc = arrow(), arrow("compute")
-
-    def to(kind: Any) -> Callable[[Any], Any]:
-        return lambda text: pc.cast(text, kind)
-
-    def time_of_day(text: Any) -> Any:
-        return pc.cast(pc.cast(pc.binary_join_element_wise("1970-01-01", text, " "), pa.timestamp("s")), pa.int64())
-
-    if column.kind == "datetime":
-        return [to(pa.timestamp(unit, tz)) for unit in ("us", "ns") for tz in (None, "UTC")]
-    if column.kind == "boolean":
-        return [to(pa.bool_())]
-    clock = isinstance(column, NumericColumn) and column.integer and column.low >= 0 and column.high < DAY
-    return [to(pa.float64()), time_of_day] if clock else [to(pa.float64())]
-
-
-def _tried(way: Callable[[Any], Any], text: Any) -> Any:
-    try:
-        return way(text)
-    except arrow().ArrowInvalid:
-        return None
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
-
-
-def _meaning(text: str) -> float | bool | str:
-    number = _number(text)
-    if number is not None:
-        return number
-    folded = text.strip().casefold()
-    return {"true": True, "false": False}.get(folded, folded) if folded in ("true", "false") else text
 
 
 # --------------------------------------------------------------------------------------------------------------- errors
@@ -424,11 +351,3 @@ def _bad_bytes(name: str, column: Any) -> str:
 
 def _is_csv(path: Path) -> bool:
     return path.name.lower().endswith(CSV)
-
-
-def arrow(module: str = "") -> Any:
-    """pyarrow or one of its modules."""
-    try:
-        return importlib.import_module(f"pyarrow.{module}" if module else "pyarrow")
-    except ImportError as error:
-        raise InputError('files of tables need pyarrow; install it with `pip install "nrf[tables]"`') from error

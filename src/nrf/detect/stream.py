@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nrf.detect.encoder import TableEncoder
-from nrf.detect.files import BATCH_ROWS, Batch, arrow, batches, read_table
+from nrf.detect.files import BATCH_ROWS, Batch, batches, read_table
+from nrf.detect.texts import arrow
 from nrf.errors import InputError
 
 if TYPE_CHECKING:
