@@ -549,7 +549,7 @@ def test_unexpected_missing_values_are_counted():
     numeric = TableEncoder.fit(np.eye(3))
     assert numeric.encode([[NAN, 0, NAN]])[0].tolist() == [0, 0, 0, 2 * SURPRISE]
     boolean = TableEncoder.fit(pd.DataFrame({"b": [True, False, False]}))
-    assert boolean.encode(pd.DataFrame({"b": [None]})).tolist() == [[0, 1]]
+    assert boolean.encode(pd.DataFrame({"b": [None]})).tolist() == [[0, SURPRISE]]
 
 
 def test_missing_values_may_have_any_type():

@@ -27,7 +27,7 @@ from nrf.models import LatentGenerator
 FAST = {"iterations": 40, "random_state": 0}
 
 
-@parametrize_with_checks([NRFDetector(iterations=20)])
+@parametrize_with_checks([NRFDetector()])
 def test_scikit_learns_checks(estimator, check):
     check(estimator)
 
