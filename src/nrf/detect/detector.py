@@ -68,7 +68,7 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         verbose: 1 shows a progress bar.
 
     Example:
-        >>> X = np.random.default_rng(0).normal(size=(300, 2))
+        >>> X = np.random.default_rng(0).normal(size=(600, 2))
         >>> detector = NRFDetector(false_alarm_rate=0.01, random_state=0).fit(X)
         >>> detector.predict([[0.1, 0.2], [9.0, -9.0]]).tolist()
         [1, -1]
@@ -302,6 +302,14 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
             raise InputError("give either false_alarm_rate or contamination")
         if false_alarm_rate is not None:
             self.offset_ = self.calibration_.threshold(false_alarm_rate)
+            if not np.isfinite(self.offset_):
+                n = len(self.calibration_.scores)
+                warnings.warn(
+                    f"{n} calibration rows cannot keep a false-alarm rate below {1 / (n + 1):.3g}: at "
+                    f"{false_alarm_rate:g} nothing is flagged; give more rows or a higher rate",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
             return self
         if X is None:
             raise InputError("a threshold by contamination needs X, the rows of which that share is to be flagged")
@@ -333,7 +341,10 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
     def _set_default_threshold(self, X: Any, false_alarm_rate: float | None) -> Self:
         if false_alarm_rate is None and self.contamination is not None:
             return self.set_threshold(contamination=self.contamination, X=X)
-        return self.set_threshold(false_alarm_rate=false_alarm_rate or self.false_alarm_rate)
+        if false_alarm_rate is not None:
+            return self.set_threshold(false_alarm_rate=false_alarm_rate)
+        self.offset_ = self.calibration_.threshold(self.false_alarm_rate)
+        return self
 
     # ------------------------------------------------------------------------------------------- explaining, keeping
 
