@@ -215,7 +215,6 @@ def test_parameters_that_should_be_refused(changes, message):
         fit(X, **changes)
 
 
-@to_mend("0 counts as not given, in `false_alarm_rate or self.false_alarm_rate`")
 def test_a_false_alarm_rate_of_0_given_to_fit():
     with pytest.raises(InputError, match="false_alarm_rate"):
         detector().fit(X, false_alarm_rate=0)
