@@ -732,19 +732,6 @@ def test_blocks_do_not_show(missing, order):
         np.testing.assert_allclose(out[:, encoder.groups[j][1].start], z, atol=1e-6)
 
 
-def test_numeric_constants():
-    x = np.random.default_rng(0).standard_t(2, size=(200, 4)).astype(np.float32)
-    x[:, 2] = 1
-    encoder = quiet_fit(x)
-    medians, scales = encoder.numeric_constants()
-    z = squash((x[:, encoder.kept] - medians) / scales)
-    np.testing.assert_allclose(encoder.encode(x)[:, :-1], z, rtol=1e-6)
-    x[0, 0] = np.nan
-    for table in (x, mixed()):
-        with pytest.raises(InputError, match="more than scaling"):
-            quiet_fit(table).numeric_constants()
-
-
 # ------------------------------------------------------------------------------------------------------------ decode
 
 

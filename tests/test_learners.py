@@ -273,3 +273,33 @@ def test_learners_that_cannot_be_built_say_so():
         ReplayConfig(noise_share=2.0)
     with pytest.raises(InputError, match="at least 1 chain"):
         _built(PCDConfig(n_chains=0))
+
+
+def test_noise_on_data_is_what_the_potential_sees():
+    """At x̃ = 0 the mean of u = −‖x̃‖²/2 is −d s²/2 for noise of deviation s."""
+    batch = torch.zeros(20_000, 2)
+    for noise, level in ((0.0, 0.0), (3.0, -9.0)):
+        generator = LatentGenerator(nn.Linear(2, 2), 2, sigma=0.1)
+        learner = InclusiveConfig(data_noise=noise).build(Quadratic(1.0), generator, SGLD(0.01), Revision(1))
+        metrics = learner.update(batch, torch.Generator().manual_seed(0))
+        assert metrics["u_data"].item() == pytest.approx(level, abs=0.3)
+    for wrong in (-1.0, float("nan")):
+        with pytest.raises(InputError, match="data_noise"):
+            InclusiveConfig(data_noise=wrong)
+
+
+def test_the_generator_may_have_betas_of_its_own():
+    generator = LatentGenerator(nn.Linear(2, 2), 2, sigma=0.1)
+    config = InclusiveConfig(betas=(0.0, 0.9), generator_betas=(0.9, 0.99))
+    learner = config.build(Quadratic(1.0), generator, SGLD(0.01), Revision(1))
+    found = {name: optimizer.param_groups[0]["betas"] for name, optimizer in learner.optimizers.items()}
+    assert found == {"potential": (0.0, 0.9), "generator": (0.9, 0.99)}
+    with pytest.raises(InputError, match="generator_betas"):
+        InclusiveConfig(generator_betas=(1.0, 0.9))
+
+
+def test_a_learning_rate_that_is_no_number_is_refused():
+    with pytest.raises(InputError, match="positive and finite"):
+        InclusiveConfig(potential_lr=float("nan"))
+    with pytest.raises(InputError, match="positive and finite"):
+        PCDConfig(potential_lr=float("inf"))

@@ -17,7 +17,6 @@ from nrf.detect.columns import (
     CategoricalColumn,
     Column,
     DatetimeColumn,
-    Doubles,
     DroppedColumn,
     KeptColumn,
     Kind,
@@ -174,16 +173,6 @@ class TableEncoder:
     def is_numeric(self) -> bool:
         """Whether all columns that have outputs hold numbers."""
         return all(isinstance(c, NumericColumn) for c in self.kept_columns)
-
-    def numeric_constants(self) -> tuple[Doubles, Doubles]:
-        """Medians and scales of the kept columns, for callers that scale elsewhere.
-
-        The encoding is then ``squash((x[:, kept] − medians) / scales)`` and a last column of zeros.
-        """
-        if not self.is_numeric or any(c.has_missing for c in self.kept_columns):
-            raise InputError("the encoding is more than scaling: some columns are not numeric or had missing values")
-        numeric = [c for c in self.kept_columns if isinstance(c, NumericColumn)]
-        return np.array([c.median for c in numeric]), np.array([c.scale for c in numeric])
 
     def encode(self, table: Any) -> npt.NDArray[np.float32]:
         """The table's rows as numbers, shape (n, n_outputs).

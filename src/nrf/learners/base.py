@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -59,10 +60,10 @@ class LearnerConfig(ABC):
     """Learning rate of the generator."""
 
     def __post_init__(self) -> None:
-        if self.potential_lr <= 0 or self.generator_lr <= 0:
+        if not (0 < self.potential_lr < math.inf and 0 < self.generator_lr < math.inf):
             raise InputError(
-                f"learning rates must be positive, got {self.potential_lr} for the potential and {self.generator_lr} "
-                "for the generator"
+                f"learning rates must be positive and finite, got {self.potential_lr} for the potential and "
+                f"{self.generator_lr} for the generator"
             )
         self.check_betas()
 

@@ -7,6 +7,7 @@ pair is kept as it is.
 from __future__ import annotations
 
 import copy
+import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -36,8 +37,8 @@ class ContrastiveConfig(LearnerConfig):
     def __post_init__(self) -> None:
         if self.generator_lr != 0:
             raise InputError("this learner does not train the generator; leave generator_lr at 0")
-        if self.potential_lr <= 0:
-            raise InputError(f"potential_lr must be positive, got {self.potential_lr}")
+        if not 0 < self.potential_lr < math.inf:
+            raise InputError(f"potential_lr must be positive and finite, got {self.potential_lr}")
         self.check_betas()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -31,8 +32,8 @@ class InclusiveConfig(LearnerConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.data_noise < 0:
-            raise InputError(f"data_noise must not be negative, got {self.data_noise}")
+        if not 0 <= self.data_noise < math.inf:
+            raise InputError(f"data_noise must be finite and not negative, got {self.data_noise}")
 
     def build(self, potential: nn.Module, generator: LatentGenerator, sampler: Sampler, revision: Revision) -> Learner:
         return Inclusive(potential, generator, sampler, revision, self)
