@@ -47,7 +47,7 @@ DRAW_SIZE = 100
 LONG_CHAIN = 1000
 """Sampler steps from noise, for a field that has no generator."""
 SETTINGS = ("paper", "released")
-SLOW = ("CoopNet", "CD", "PCD", "replay", "SNGAN", "exclusive-NRF, variational")
+BESIDE = ("CD", "PCD", "replay", "SNGAN", "exclusive-NRF, variational")
 """Methods beside the paper's table: trained for fewer iterations."""
 
 
@@ -58,11 +58,12 @@ class GMMConfig:
     replicas: int = 10
     iterations: int = 160_000
     side_iterations: int = 40_000
+    coopnet_iterations: int = 20_000
     draws: int = 100
     grid_side: int = 600
 
 
-QUICK = GMMConfig(replicas=2, iterations=20, side_iterations=10, draws=2, grid_side=60)
+QUICK = GMMConfig(replicas=2, iterations=20, side_iterations=10, coopnet_iterations=10, draws=2, grid_side=60)
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,8 @@ def methods(config: GMMConfig) -> list[Method]:
 
 
 def _sized(config: GMMConfig, name: str, preset: Preset) -> Preset:
-    iterations = config.side_iterations if name in SLOW else config.iterations
+    lengths = dict.fromkeys(BESIDE, config.side_iterations) | {"CoopNet": config.coopnet_iterations}
+    iterations = lengths.get(name, config.iterations)
     length = replace(preset.train, iterations=iterations, log_every=min(1000, iterations), checkpoint_every=4000)
     return replace(preset, replicas=config.replicas, train=length)
 
