@@ -29,7 +29,7 @@ from nrf.detect.columns import (
     squash,
     unsquash,
 )
-from nrf.detect.encoder import SURPRISE, UNEXPECTED, TableEncoder
+from nrf.detect.encoder import UNEXPECTED, TableEncoder
 from nrf.detect.frames import Frame, as_columns
 from nrf.errors import InputError
 
@@ -542,14 +542,14 @@ def test_unexpected_missing_values_are_counted():
     encoder = TableEncoder.fit(table)
     empty = table.with_columns([pl.lit(None).alias(c) for c in table.columns])
     out = encoder.encode(empty)
-    assert (out[:, -1] == 3 * SURPRISE).all()  # age, grade, joined; the others had missing values at fit
-    assert (out[:, 12] == SURPRISE).all()  # grade: missing counts as unseen
+    assert (out[:, -1] == 3).all()  # age, grade, joined; the others had missing values at fit
+    assert (out[:, 12] == 1).all()  # grade: missing counts as unseen
     middle = dt.datetime.fromtimestamp(float(np.median(STAMPS)), dt.UTC).replace(tzinfo=None)
     assert list(encoder.decode(out[0]).values()) == [36, None, None, None, UNSEEN, middle]
     numeric = TableEncoder.fit(np.eye(3))
-    assert numeric.encode([[NAN, 0, NAN]])[0].tolist() == [0, 0, 0, 2 * SURPRISE]
+    assert numeric.encode([[NAN, 0, NAN]])[0].tolist() == [0, 0, 0, 2]
     boolean = TableEncoder.fit(pd.DataFrame({"b": [True, False, False]}))
-    assert boolean.encode(pd.DataFrame({"b": [None]})).tolist() == [[0, SURPRISE]]
+    assert boolean.encode(pd.DataFrame({"b": [None]})).tolist() == [[0, 1]]
 
 
 def test_missing_values_may_have_any_type():
@@ -558,13 +558,13 @@ def test_missing_values_may_have_any_type():
     encoder = TableEncoder.fit(table)
     for nothing in (NAN, None, pd.NA, pd.NaT):
         row = pd.DataFrame({c: [nothing] for c in table.columns})
-        assert encoder.encode(row)[0, -1] == 3 * SURPRISE
+        assert encoder.encode(row)[0, -1] == 3
 
 
 def test_unseen_levels():
     encoder = TableEncoder.fit(pd.DataFrame({"c": ["a", "b"]}))
     out = encoder.encode(pd.DataFrame({"c": ["zzz", "", "b"]}))
-    assert out.tolist() == [[0, 0, SURPRISE, 0], [0, 0, SURPRISE, 0], [0, 1, 0, 0]]
+    assert out.tolist() == [[0, 0, 1, 0], [0, 0, 1, 0], [0, 1, 0, 0]]
     assert encoder.decode(out[0]) == {"c": UNSEEN}
 
 
@@ -581,7 +581,7 @@ def test_hashed_levels():
     assert out[200, 16] == 1
     assert len(set(out[:200].argmax(axis=1))) == 16
     new = encoder.encode(pd.DataFrame({"c": ["somebody else"]}))
-    assert new[0].tolist() == [0] * 17 + [SURPRISE, 0]
+    assert new[0].tolist() == [0] * 17 + [1, 0]
     decoded = [encoder.decode(r)["c"] for r in (out[0], out[200], new[0])]
     assert decoded == [HASHED, None, UNSEEN]
     assert TableEncoder.fit(table, max_levels=200).columns[0].hashed_buckets is None
@@ -659,7 +659,7 @@ def test_dropped_columns_may_be_there_or_not():
     ):
         changed = encoder.encode(table.assign(same=content))
         np.testing.assert_array_equal(changed[:, :-1], expected[:, :-1])
-        np.testing.assert_array_equal(changed[:, -1] - expected[:, -1], SURPRISE * np.array(surprises))
+        np.testing.assert_array_equal(changed[:, -1] - expected[:, -1], np.array(surprises))
 
 
 def test_dropped_columns_of_an_array():
@@ -672,7 +672,7 @@ def test_dropped_columns_of_an_array():
     x[:5, 1] = np.inf
     x[5, 1] = np.nan
     np.testing.assert_array_equal(encoder.encode(x)[:, :-1], out[:, :-1])
-    np.testing.assert_array_equal(encoder.encode(x)[:, -1], [SURPRISE] * 6 + [0] * 14)
+    np.testing.assert_array_equal(encoder.encode(x)[:, -1], [1] * 6 + [0] * 14)
     with pytest.raises(SchemaError, match="has 2 columns, the encoder was fitted on 3"):
         encoder.encode(x[:, [0, 2]])
     x[3, 2] = np.inf

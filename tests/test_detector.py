@@ -21,6 +21,7 @@ from torch import nn
 from nrf.detect import NRFDetector
 from nrf.detect.explain import counterfactual_images
 from nrf.detect.selection import labelled_auroc, made_anomalies, synthetic_auroc
+from nrf.detect.storage import _digest
 from nrf.errors import CheckpointError, InputError, NonFiniteError
 from nrf.models import LatentGenerator
 
@@ -264,6 +265,25 @@ def test_an_explanation_names_what_has_to_change(table):
     assert change.value != change.typical
 
 
+@pytest.mark.parametrize("feature", ["size", "count", "noise"])
+@pytest.mark.parametrize("value", [-1e6, 400.0])
+def test_one_wild_value_is_what_has_to_change(table, feature, value):
+    row = _frame(50, seed=3).dropna().iloc[[0]].astype({"count": float}).assign(**{feature: value})
+    (found,) = table.explain(row)
+    assert found.is_anomaly
+    assert found.reached
+    assert [change.feature for change in found.changes] == [feature]
+
+
+def test_a_level_that_was_not_there_is_what_has_to_change(table):
+    row = _frame(50, seed=3).dropna().iloc[[0]].assign(kind="huge")
+    (found,) = table.explain(row)
+    assert found.is_anomaly
+    assert found.reached
+    assert [(c.feature, c.value) for c in found.changes] == [("kind", None)] or found.changes[0].feature == "kind"
+    assert found.changes[0].typical in ("small", "large")
+
+
 def test_a_normal_row_has_nothing_to_change(table):
     row = pd.DataFrame({"kind": ["small"], "size": [1.0], "count": [4], "ok": [True], "noise": [0.0]})
     (found,) = table.explain(row)
@@ -311,10 +331,10 @@ class Quadratic(nn.Module):
 
 
 def test_modules_of_a_users_own(ring, tmp_path):
-    potential = Quadratic(4)
-    generator = LatentGenerator(nn.Linear(2, 4), latent_dim=2, sigma=0.5)
+    potential = Quadratic(3)
+    generator = LatentGenerator(nn.Linear(2, 3), latent_dim=2, sigma=0.5)
     detector = NRFDetector(**FAST, potential=potential, generator=generator, n_members=2).fit(ring[0])
-    assert torch.equal(potential.scale, torch.ones(4)), "the module given is left as it was"
+    assert torch.equal(potential.scale, torch.ones(3)), "the module given is left as it was"
     detector.save(tmp_path / "model")
     with pytest.raises(InputError, match="potential, generator of your own"):
         NRFDetector.load(tmp_path / "model")
@@ -324,11 +344,11 @@ def test_modules_of_a_users_own(ring, tmp_path):
 
 def test_modules_that_do_not_fit_are_refused(ring):
     with pytest.raises(InputError, match="one number a row"):
-        NRFDetector(**FAST, potential=nn.Linear(4, 1)).fit(ring[0])
+        NRFDetector(**FAST, potential=nn.Linear(3, 1)).fit(ring[0])
     with pytest.raises(InputError, match="does not take rows"):
         NRFDetector(**FAST, potential=nn.Linear(7, 1)).fit(ring[0])
     with pytest.raises(InputError, match="wrap your network"):
-        NRFDetector(**FAST, generator=nn.Linear(2, 4)).fit(ring[0])
+        NRFDetector(**FAST, generator=nn.Linear(2, 3)).fit(ring[0])
     with pytest.raises(InputError, match="makes events of shape"):
         NRFDetector(**FAST, generator=LatentGenerator(nn.Linear(2, 9), 2, 0.1)).fit(ring[0])
 
@@ -342,7 +362,7 @@ class Explosive(Quadratic):
 
 def test_training_that_is_not_finite_begins_again_with_half_the_step(ring):
     with pytest.warns(RuntimeWarning, match="begun again with a sampler step of"), pytest.raises(NonFiniteError):
-        NRFDetector(**FAST, potential=Explosive(4), step_size=5000.0).fit(ring[0])
+        NRFDetector(**FAST, potential=Explosive(3), step_size=5000.0).fit(ring[0])
 
 
 # ----------------------------------------------------------------------------------------------------- keeping, export
@@ -372,13 +392,14 @@ def test_what_is_not_known_is_refused(tmp_path, fitted):
     path = tmp_path / "model" / "detector.json"
     whole = json.loads(path.read_text())
     for change, message in (
-        ({"version": 2}, "version 2"),
+        ({"version": 1}, "version 1"),
         ({"format": "x"}, "not the description of a detector"),
         ({"surprise": 1}, "unknown: surprise"),
         ({"weights_digest": "0"}, "does not match"),
         ({"recipe": {"type": "Recipe"}}, "recipe|fields"),
     ):
-        path.write_text(json.dumps(whole | change))
+        changed = whole | change
+        path.write_text(json.dumps(changed | {"digest": _digest(changed)}))
         with pytest.raises((CheckpointError, InputError), match=message):
             NRFDetector.load(tmp_path / "model")
 
@@ -427,7 +448,7 @@ def test_onnx_of_images_and_what_cannot_be_exported(tmp_path, ring):
     detector.export(tmp_path / "d.onnx")
     (scores,) = onnxruntime.InferenceSession(tmp_path / "d.onnx").run(["score"], {"input": images})
     np.testing.assert_allclose(scores, detector.score_samples(images), rtol=1e-5, atol=1e-5)
-    own = NRFDetector(**FAST, potential=Quadratic(4), generator=LatentGenerator(nn.Linear(2, 4), 2, 0.5)).fit(ring[0])
+    own = NRFDetector(**FAST, potential=Quadratic(3), generator=LatentGenerator(nn.Linear(2, 3), 2, 0.5)).fit(ring[0])
     with pytest.raises(InputError, match="Quadratic has no ONNX form"):
         own.export(tmp_path / "q.onnx")
     with pytest.raises(InputError, match="only combine"):

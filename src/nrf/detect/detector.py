@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import numbers
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -18,8 +18,9 @@ from torch import Tensor, nn
 
 from nrf.detect.calibration import Calibration, false_discoveries
 from nrf.detect.encoder import TableEncoder
-from nrf.detect.frames import is_table
+from nrf.detect.frames import in_common_form, is_table
 from nrf.detect.members import Members, build_members, train_members
+from nrf.detect.parameters import check_parameters
 from nrf.detect.pixels import PixelScale
 from nrf.detect.recipe import Recipe, recipe_for
 from nrf.errors import InputError
@@ -136,12 +137,14 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
             y: Ignored.
             false_alarm_rate: In place of the constructor's, for this fit.
         """
-        self._check_parameters()
-        goes_on = self.warm_start and hasattr(self, "members_")
-        if not goes_on:
-            self._read_schema(X)
-        self._train(self._encode(X, fitting=not goes_on), keep=goes_on)
-        return self._set_default_threshold(X, false_alarm_rate)
+        with self._all_or_nothing():
+            check_parameters(self)
+            X = in_common_form(X)
+            goes_on = self.warm_start and hasattr(self, "members_")
+            if not goes_on:
+                self._read_schema(X)
+            self._train(self._encode(X, fitting=not goes_on), keep=goes_on)
+            return self._set_default_threshold(X, false_alarm_rate)
 
     def partial_fit(self, X: Any, y: Any = None) -> Self:
         """Go on training with these rows, which must have the columns of the first ones; the first call is ``fit``.
@@ -150,9 +153,21 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         """
         if not hasattr(self, "members_"):
             return self.fit(X, y)
-        self._check_parameters()
-        self._train(self._encode(X), keep=True, add=True)
-        return self._set_default_threshold(X, None)
+        with self._all_or_nothing():
+            check_parameters(self)
+            self._train(self._encode(X), keep=True, add=True)
+            return self._set_default_threshold(X, None)
+
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """A fit that is refused, or ends early, leaves the detector as it was."""
+        before = dict(vars(self))
+        try:
+            yield
+        except BaseException:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
 
     def _read_schema(self, X: Any) -> None:
         """What stands in the columns, or the range of the pixels."""
@@ -174,6 +189,7 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _encode(self, X: Any, *, fitting: bool = False) -> Tensor:
         """Rows as the networks take them."""
+        X = in_common_form(X)
         if self.pixels_ is not None:
             rows = self.pixels_.encode(X)
         else:
@@ -200,14 +216,17 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         order = torch.from_numpy(state.permutation(len(rows))).to(rows.device)
         n_held = round(self.calibration_share * len(rows)) if len(rows) >= SMALLEST_SPLIT else 0
         held, learned = rows[order[:n_held]], rows[order[n_held:]]
+        surprises: list[int] = []
+        seen = learned
         if self.encoder_ is not None:
-            noise = state.standard_normal(size=tuple(learned.shape)).astype(np.float32) * self.encoder_.jitter()
-            learned = learned + torch.from_numpy(noise).to(rows.device)
-        recipe = recipe_for(len(learned), tuple(rows.shape[1:]), self._changes())
+            surprises, seen = self.encoder_.surprises, learned[:, self.encoder_.learned]
+            noise = state.standard_normal(size=tuple(seen.shape)).astype(np.float32) * self.encoder_.jitter()
+            seen = seen + torch.from_numpy(noise).to(rows.device)
+        recipe = recipe_for(len(seen), tuple(seen.shape[1:]), self._changes())
         before = self.members_ if keep else None
 
         def build(recipe: Recipe) -> Members:
-            members = build_members(recipe, learned, seeds, self.potential, self.generator)
+            members = build_members(recipe, seen, seeds, self.potential, self.generator, surprises)
             if before is not None:
                 members.go_on_from(before)
             return members
@@ -215,7 +234,7 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         self.history_: list[dict[str, float]] = []
         self.members_, self.recipe_ = train_members(
             recipe,
-            learned,
+            seen,
             seeds,
             build,
             quiet=not self.verbose,
@@ -223,6 +242,8 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
             warn=lambda text: warnings.warn(text, RuntimeWarning, stacklevel=4),
         )
         self.n_iter_ = self.recipe_.train.iterations
+        if surprises:
+            self.members_.price_surprises(learned)
         calibrating = held if n_held else learned
         if add:
             calibrating = torch.cat([self._calibration_rows, calibrating])
@@ -239,23 +260,6 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
     def _changes(self) -> dict[str, Any]:
         names = ("widths", "latent_dim", "sigma", "n_steps", "step_size", "temperature", "learning_rate")
         return {name: getattr(self, name) for name in (*names, "batch_size", "iterations")}
-
-    def _check_parameters(self) -> None:
-        def share(name: str, low: float, high: float) -> None:
-            value = getattr(self, name)
-            if not isinstance(value, numbers.Real) or not low < float(value) <= high:
-                raise InputError(f"{name} must lie in ({low:g}, {high:g}], got {value!r}")
-
-        share("calibration_share", 0.0, 0.9)
-        share("false_alarm_rate", 0.0, 0.999)
-        if self.contamination is not None:
-            share("contamination", 0.0, 0.5)
-        if self.combine not in ("potential", "rank"):
-            raise InputError(f"combine must be 'potential' or 'rank', got {self.combine!r}")
-        for name in ("n_members", "iterations", "batch_size", "latent_dim"):
-            value = getattr(self, name)
-            if (value is not None or name == "n_members") and (not isinstance(value, numbers.Integral) or value < 1):
-                raise InputError(f"{name} must be a whole number from 1 on, got {value!r}")
 
     # ------------------------------------------------------------------------------------------------------- scoring
 
@@ -281,7 +285,8 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
 
     def p_values(self, X: Any) -> Floats:
         """Conformal p-values: for a normal row the chance of one at most α is at most α."""
-        return self.calibration_.p_values(self.score_samples(X))
+        scores = self.score_samples(X)
+        return self.calibration_.p_values(scores)
 
     def discoveries(self, X: Any, rate: float = 0.05) -> NDArray[np.bool_]:
         """Rows to look at, chosen over the whole batch so that at most that share of them is expected to be normal."""
@@ -352,6 +357,7 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         """Why each row scores as it does; see :func:`nrf.detect.explain.explain`."""
         from nrf.detect.explain import explain
 
+        check_is_fitted(self)
         return explain(self, X, **options)
 
     def save(self, path: str | Path) -> None:

@@ -31,9 +31,7 @@ from nrf.detect.frames import BLOCK, Array, Frame, Source, as_array, as_columns,
 from nrf.errors import InputError
 
 VERSION = 1
-SURPRISE = 4.0
-"""What one surprise weighs: as much as a number four scales away from its median."""
-JITTER = {"scaled": 0.08, "discrete": 0.3, "surprise": 1.0}
+JITTER = {"scaled": 0.08, "discrete": 0.3}
 """Noise on training rows, by kind of output: see :meth:`TableEncoder.jitter`."""
 UNEXPECTED = "(unexpected)"
 WORDS: dict[Kind, str] = {
@@ -56,14 +54,14 @@ class TableEncoder:
     - Missing values: the median (the more frequent value of a boolean) and a flag beside it, if the column had missing
       values at fit; categories have an output for them.
     - Surprises: the last output counts, over all columns, values that are missing where at fit none were, and numbers
-      that differ where at fit all were equal. Like unseen levels these are 0 in training and weigh 4 a piece.
+      that differ where at fit all were equal. Like the outputs of unseen levels it is 0 in all training rows.
 
     Example:
         >>> encoder = TableEncoder.fit([[1.0, "a"], [2.0, "b"], [4.0, "a"]], names=["size", "colour"])
         >>> encoder.output_names
         ('size', 'colour=a', 'colour=b', 'colour (unseen)', '(unexpected)')
         >>> encoder.encode([[2.0, "c"]]).tolist()
-        [[0.0, 0.0, 0.0, 4.0, 0.0]]
+        [[0.0, 0.0, 0.0, 1.0, 0.0]]
         >>> encoder.decode(encoder.encode([[4.0, "b"]])[0])
         {'size': 4, 'colour': 'b'}
     """
@@ -155,19 +153,23 @@ class TableEncoder:
         parts = zip(self.kept_columns, self.groups, strict=True)
         return [*(part.stop - 1 for c, (_, part) in parts if isinstance(c, CategoricalColumn)), self.n_outputs - 1]
 
+    @cached_property
+    def learned(self) -> list[int]:
+        """The other outputs: those in which training rows differ, and from which a model can learn."""
+        odd = set(self.surprises)
+        return [i for i in range(self.n_outputs) if i not in odd]
+
     def jitter(self) -> npt.NDArray[np.float32]:
-        """Standard deviation of the noise that training rows should get, by output.
+        """Standard deviation of the noise that training rows should get, for each of the outputs that vary.
 
         A column with few values has no density, and a model of densities would make its potential ever steeper there.
-        With noise it has one: a little for numbers, a part of the distance between levels for what is discrete, and the
-        width of a number's own distribution for what is always 0.
+        With noise it has one: a little for numbers, a part of the distance between levels for what is discrete.
         """
         noise = np.full(self.n_outputs, JITTER["discrete"], dtype=np.float32)
         for column, start in zip(self.kept_columns, self._starts, strict=False):
             if isinstance(column, NumericColumn | DatetimeColumn):
                 noise[start] = JITTER["scaled"]
-        noise[self.surprises] = JITTER["surprise"]
-        return noise
+        return noise[self.learned]
 
     @property
     def is_numeric(self) -> bool:
@@ -192,7 +194,6 @@ class TableEncoder:
             matrix = frame.matrix
             whole = places == tuple(range(matrix.shape[1]))
             self._scale(out, lambda rows: matrix[rows] if whole else matrix[rows][:, list(places)])
-            out[:, -1] *= SURPRISE
             return out
         arrays = [_in_form(c, frame.column(p)) for c, p in zip(self.kept_columns, places, strict=True)]
         scaled = [
@@ -212,7 +213,6 @@ class TableEncoder:
                     out[:, start + 1] = missing
             if not column.has_missing:
                 out[:, -1] += missing
-        out[:, self.surprises] *= SURPRISE
         return out
 
     def _count_changed_constants(self, out: npt.NDArray[np.float32], frame: Frame) -> None:

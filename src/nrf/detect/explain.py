@@ -1,9 +1,10 @@
 """Why a row is an anomaly: what would have to change, and how much each feature adds.
 
 The *counterfactual* is the row after revision: pulled up the potential until it is typical. Of its features only those
-are moved that must be for the row to pass as normal: a small set, in the user's own units. The *contributions* split
-the difference of potential between the two, feature by feature, by the gradient along the line from the counterfactual
-to the row; they sum to that difference.
+are moved that must be for the row to pass as normal: a small set, in the user's own units. A climb can end on a hill of
+its own, so typical rows that have most features in common with the row are tried as goals too. The *contributions*
+split the difference of potential between the two, feature by feature, by the gradient along the line from the
+counterfactual to the row; they sum to that difference.
 """
 
 from __future__ import annotations
@@ -18,15 +19,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nrf.detect.columns import CategoricalColumn
-from nrf.detect.encoder import SURPRISE
 from nrf.errors import InputError
-from nrf.models import gradient
 from nrf.networks import Snapshot
 
 if TYPE_CHECKING:
     from nrf.detect.detector import NRFDetector
 
 Group = tuple[str, slice]
+NEAR_ROWS = 8
+"""Typical rows that are tried as goals beside the climb's."""
+TYPICAL_ROWS = 5000
+"""Calibration rows among which they are looked for."""
 PATH_STEPS = 64
 """Points on the line along which contributions are summed."""
 
@@ -86,10 +89,19 @@ def explain(detector: NRFDetector, X: Any, *, max_steps: int = 500, target: floa
     scores = field.values(rows)
     p_values = detector.calibration_.p_values(scores.cpu().numpy())
     groups = [*encoder.groups, (encoder.output_names[-1], slice(encoder.n_outputs - 1, encoder.n_outputs))]
+    known = detector._calibration_rows[:TYPICAL_ROWS]
+    values = field.values(known)
+    typical = known[values >= values.median()]
     return [
-        _explain_row(detector, field, groups, row, goal, float(score), float(p))
+        _explain_row(detector, field, groups, row, [goal, *_nearest(typical, row)], float(score), float(p))
         for row, goal, score, p in zip(rows, revised, scores, p_values, strict=True)
     ]
+
+
+def _nearest(typical: Tensor, row: Tensor) -> Tensor:
+    """Typical rows that have most in common with a row: how far apart they are in what differs counts little."""
+    distance = (typical - row).abs().clamp_max(1.0).sum(1)
+    return typical[distance.topk(min(NEAR_ROWS, len(typical)), largest=False).indices]
 
 
 def counterfactual_images(detector: NRFDetector, X: Any, *, max_steps: int = 500) -> NDArray[np.float32]:
@@ -119,9 +131,7 @@ class _Field:
 
     def gradient(self, rows: Tensor) -> Tensor:
         """Its gradient."""
-        n = self.members.count
-        repeated = rows.repeat(n, *(1,) * (rows.ndim - 1))
-        return gradient(self.potential, repeated).reshape(n, *rows.shape).mean(0)
+        return self.members.gradient(self.potential, rows)
 
     def climb(self, rows: Tensor, target: float, max_steps: int) -> Tensor:
         """Pull rows up the potential with momentum and without noise, each until it reaches the target.
@@ -148,16 +158,24 @@ class _Field:
 
 
 def _explain_row(
-    detector: NRFDetector, field: _Field, groups: Sequence[Group], row: Tensor, goal: Tensor, score: float, p: float
+    detector: NRFDetector,
+    field: _Field,
+    groups: Sequence[Group],
+    row: Tensor,
+    goals: Sequence[Tensor],
+    score: float,
+    p: float,
 ) -> Explanation:
     encoder = detector.encoder_
     assert encoder is not None
     threshold = detector.offset_
-    goal = _snapped(detector, goal)
-    moved = _smallest_set(field, groups, row, goal, threshold) if score < threshold else []
-    counterfactual = _moved(row, goal, [groups[i] for i in moved]) if moved else row
-    found = float(field.values(counterfactual[None])[0])
-    contributions = _along_the_line(field, groups, counterfactual if moved else goal, row)
+    goals = [_snapped(detector, goal) for goal in goals]
+    moved: list[int] = []
+    counterfactual, found = row, score
+    if score < threshold:
+        ways = [_way(field, groups, row, goal, threshold) for goal in goals]
+        moved, counterfactual, found = min(ways, key=lambda way: (way[2] < threshold, len(way[0]), -way[2]))
+    contributions = _along_the_line(field, groups, counterfactual if moved else goals[0], row)
     before, after = (_rounded(encoder.decode(r.cpu().numpy())) for r in (row, counterfactual))
     values = np.array([contributions[groups[i][0]] for i in moved])
     changes = tuple(
@@ -187,8 +205,17 @@ def _snapped(detector: NRFDetector, goal: Tensor) -> Tensor:
             snapped[place] = (part > 0.5).to(part)
         elif len(part) == 2:  # a value and its flag
             snapped[place.start + 1] = float(part[1] > 0.5)
-    snapped[-1] = SURPRISE * (snapped[-1] / SURPRISE).round().clamp_min(0)
+    snapped[-1] = 0.0
     return snapped
+
+
+def _way(
+    field: _Field, groups: Sequence[Group], row: Tensor, goal: Tensor, threshold: float
+) -> tuple[list[int], Tensor, float]:
+    """Features to move towards a goal, the row with them moved, and its potential."""
+    moved = _smallest_set(field, groups, row, goal, threshold)
+    there = _moved(row, goal, [groups[i] for i in moved])
+    return moved, there, float(field.values(there[None])[0])
 
 
 def _moved(row: Tensor, goal: Tensor, groups: Sequence[Group]) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +43,15 @@ def export_onnx(detector: NRFDetector, path: Path) -> None:
     else:
         assert detector.pixels_ is not None
         start = graph.pixels(detector.pixels_)
-    values = [graph.network(module, start) for module in potentials(detector)]
+    seen, odd = start, None
+    if detector.encoder_ is not None:
+        seen = graph.taken(start, detector.encoder_.learned)
+        odd = graph.total(graph.taken(start, detector.encoder_.surprises))
+    values = [graph.network(module, seen) for module in potentials(detector)]
+    if odd is not None:
+        costs = detector.members_.surprise_costs.cpu().numpy()
+        lost = [graph.add("Mul", odd, graph.constant(cost)) for cost in costs]
+        values = [graph.add("Sub", u, cost) for u, cost in zip(values, lost, strict=True)]
     total = values[0] if len(values) == 1 else graph.add("Mean", *values)
     graph.add("Reshape", total, graph.constant(np.array([-1], dtype=np.int64)), out=SCORE)
     write_atomically(path, graph.model(detector.offset_).SerializeToString())
@@ -103,6 +112,14 @@ class _Builder:
         name = out or self._name()
         self.nodes.append(self.onnx.helper.make_node(operator, list(inputs), [name], **attributes))
         return name
+
+    def taken(self, x: str, places: Sequence[int]) -> str:
+        """Some columns of a matrix."""
+        return self.add("Gather", x, self.constant(np.array(places, dtype=np.int64)), axis=1)
+
+    def total(self, x: str) -> str:
+        """The sum of each row."""
+        return self.add("ReduceSum", x, self.constant(np.array([1], dtype=np.int64)), keepdims=1)
 
     def pixels(self, scale: PixelScale) -> str:
         """The input of images and their way to [−1, 1]."""

@@ -6,6 +6,7 @@ import datetime as dt
 import importlib
 import numbers
 import reprlib
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -91,6 +92,16 @@ def read_columns(data: Any, names: Sequence[str] | None = None) -> tuple[Frame, 
         return _matrix_frame(matrix, columns, "table")
     read = [_read_series(table[name]) for name in columns]
     return _gather(columns, len(table), "table", read)
+
+
+def in_common_form(data: Any) -> Any:
+    """Data that scikit-learn would misread in a form that it reads: masked values as NaN, record batches as tables."""
+    if isinstance(data, np.ma.MaskedArray):
+        return as_array(data)
+    arrow = sys.modules.get("pyarrow")
+    if arrow is not None and isinstance(data, arrow.RecordBatch):
+        return arrow.Table.from_batches([data])
+    return data
 
 
 def is_table(data: Any) -> bool:

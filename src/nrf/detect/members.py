@@ -17,7 +17,7 @@ from nrf.detect.recipe import Recipe
 from nrf.errors import InputError, NonFiniteError
 from nrf.learners import side_by_side
 from nrf.learners.base import Learner
-from nrf.models import LatentGenerator, replicas_of
+from nrf.models import LatentGenerator, gradient, replicas_of
 from nrf.networks import Shape, Snapshot, data_dependent_init
 from nrf.seeds import derive, stream
 from nrf.training import Trainer
@@ -29,8 +29,11 @@ CHUNK_VALUES = 1 << 20
 """Values of a chunk of rows that is scored at once: small enough to stay in a processor's cache."""
 SMALL_CHUNK = 256
 INIT_ROWS = 2000
+PRICED_ROWS = 100_000
 SMALL_WORK = 1 << 24
 """Products of weights and rows below which training stays on one thread."""
+SURPRISE_COST = 2.0
+"""What a surprise takes off the score, in distances from the median of the training rows to their lowest hundredth."""
 HALVINGS = 3
 """How often the sampler's step is halved, when training is not finite, before giving up."""
 
@@ -41,11 +44,15 @@ class Members:
     Args:
         learner: Owns the pairs while they are trained.
         shape: Of an event.
+        surprises: Columns of a row that no network sees, as they were 0 in training. What stands there takes a fixed
+            part off the potential: a factor of the density that need not be learned, and could not be.
     """
 
-    def __init__(self, learner: Learner, shape: Shape) -> None:
-        self.learner, self.shape = learner, shape
+    def __init__(self, learner: Learner, shape: Shape, surprises: Sequence[int] = ()) -> None:
+        self.learner, self.shape, self.surprises = learner, shape, list(surprises)
         self.averaged: dict[str, nn.Module] = {}
+        self.surprise_costs = torch.zeros(self.count)
+        self._seen = [i for i in range(shape[0] + len(surprises)) if i not in set(surprises)]
 
     @property
     def count(self) -> int:
@@ -56,8 +63,41 @@ class Members:
         """A network as it is used: averaged over the last part of training, if that was kept."""
         return self.averaged.get(name, self.learner.modules[name])
 
+    def seen(self, rows: Tensor) -> Tensor:
+        """What the networks see of the rows."""
+        return rows[:, self._seen] if self.surprises else rows
+
+    def price_surprises(self, rows: Tensor) -> None:
+        """Set what a surprise costs from the spread of potentials over training rows."""
+        u = self.potentials(rows[:PRICED_ROWS])
+        low, middle = (torch.quantile(u, q, dim=1) for q in (0.01, 0.5))
+        self.surprise_costs = (SURPRISE_COST * (middle - low)).clamp_min(1.0).cpu()
+
     def potentials(self, rows: Tensor) -> Tensor:
         """The potential of each row under each member, ``(members, rows)``."""
+        u = self._learned_potentials(self.seen(rows))
+        if not self.surprises:
+            return u
+        costs = self.surprise_costs.to(u)
+        return u - costs[:, None] * rows[:, self.surprises].sum(1)
+
+    def gradient(self, still: nn.Module, rows: Tensor) -> Tensor:
+        """Gradient of the mean potential of the members, by row.
+
+        Args:
+            still: A snapshot of the potential.
+            rows: Where.
+        """
+        n, seen = self.count, self.seen(rows)
+        repeated = seen.repeat(n, *(1,) * (seen.ndim - 1))
+        found = gradient(still, repeated).reshape(n, *seen.shape).mean(0)
+        if not self.surprises:
+            return found
+        whole = torch.empty_like(rows)
+        whole[:, self._seen], whole[:, self.surprises] = found, -self.surprise_costs.mean().to(rows)
+        return whole
+
+    def _learned_potentials(self, rows: Tensor) -> Tensor:
         still = Snapshot(self.module("potential"))
         still.refresh()
         n, values = len(rows), max(1, rows[:1].numel() * self.count)
@@ -79,7 +119,13 @@ class Members:
         """All values, without the modules that hold them."""
         tensors = {f"last/{n}/{k}": v for n, m in self.learner.modules.items() for k, v in m.state_dict().items()}
         tensors |= {f"averaged/{n}/{k}": v for n, m in self.averaged.items() for k, v in m.state_dict().items()}
-        return {"shape": self.shape, "count": self.count, "tensors": {k: v.cpu() for k, v in tensors.items()}}
+        tensors["surprise_costs"] = self.surprise_costs
+        return {
+            "shape": self.shape,
+            "count": self.count,
+            "surprises": self.surprises,
+            "tensors": {k: v.cpu() for k, v in tensors.items()},
+        }
 
     @classmethod
     def unpacked(
@@ -93,7 +139,8 @@ class Members:
         """Members with the values :meth:`packed` gave."""
         blank = torch.zeros(2, *packed["shape"], device=device)
         plain = replace(recipe, potential=replace(recipe.potential, data_init=False))
-        members = build_members(plain, blank, range(packed["count"]), potential, generator)
+        members = build_members(plain, blank, range(packed["count"]), potential, generator, packed["surprises"])
+        members.surprise_costs = packed["tensors"]["surprise_costs"]
         kept = {key.split("/")[1] for key in packed["tensors"] if key.startswith("averaged/")}
         members.averaged = {name: copy_of(members.learner.modules[name]) for name in sorted(kept)}
         for kind, modules in (("last", members.learner.modules), ("averaged", members.averaged)):
@@ -122,15 +169,18 @@ def build_members(
     seeds: Sequence[int],
     potential: nn.Module | None = None,
     generator: LatentGenerator | None = None,
+    surprises: Sequence[int] = (),
 ) -> Members:
     """Fresh pairs, one for each seed, on the device of the data.
 
     Args:
         recipe: What to build.
-        data: Training rows; some of them set the first scale of the potential, where the recipe says so.
+        data: Training rows, as the networks see them; some of them set the first scale of the potential, where the
+            recipe says so.
         seeds: One a member.
         potential: A module of the user's own in place of the recipe's; each member starts from a copy.
         generator: The same for the generator.
+        surprises: As for :class:`Members`.
     """
     shape = tuple(data.shape[1:])
     learners = []
@@ -146,7 +196,7 @@ def build_members(
             data_dependent_init(u, data[chosen], recipe.potential.bias_spread, rng)
         _require_fit(u, q, data[:2])
         learners.append(recipe.learner.build(u, q, recipe.sampler, recipe.revision))
-    return Members(side_by_side(learners), shape)
+    return Members(side_by_side(learners), shape, surprises)
 
 
 def train_members(
@@ -195,7 +245,7 @@ def threads_for(members: Members, batch: int) -> Iterator[None]:
 
 
 def _require_finite(members: Members, data: Tensor) -> None:
-    values = members.potentials(data[:1000])
+    values = members._learned_potentials(data[:1000])
     if not torch.isfinite(values).all():
         raise NonFiniteError("the trained potential has values that are not finite")
 

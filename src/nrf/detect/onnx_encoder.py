@@ -19,7 +19,7 @@ from nrf.detect.columns import (
     NumericColumn,
     ScaledColumn,
 )
-from nrf.detect.encoder import SURPRISE, TableEncoder
+from nrf.detect.encoder import TableEncoder
 from nrf.errors import InputError
 
 OPSETS = {"": 17, "ai.onnx.ml": 3}
@@ -70,10 +70,7 @@ def encoder_nodes(encoder: TableEncoder) -> EncoderGraph:
     for column in encoder.kept_columns:
         if isinstance(column, CategoricalColumn):
             graph.emit_levels(column, graph.input(column.name, "STRING"))
-    weights = np.ones((1, encoder.n_outputs), dtype=np.float32)
-    weights[0, encoder.surprises] = SURPRISE
-    weighted = graph.add("Mul", graph.finish(encoder.n_outputs), graph.constant(weights))
-    return EncoderGraph(graph.inputs, graph.nodes, graph.initializers, weighted)
+    return EncoderGraph(graph.inputs, graph.nodes, graph.initializers, graph.finish(encoder.n_outputs))
 
 
 def _check(encoder: TableEncoder) -> None:

@@ -25,7 +25,7 @@ from nrf.training.checkpoint import versions, write_atomically
 if TYPE_CHECKING:
     from nrf.detect.detector import NRFDetector
 
-FORMAT, VERSION = "nrf-detector", 1
+FORMAT, VERSION = "nrf-detector", 2
 WEIGHTS, DESCRIPTION = "weights.safetensors", "detector.json"
 FIELDS = {
     "format",
@@ -42,6 +42,7 @@ FIELDS = {
     "n_features_in",
     "feature_names_in",
     "weights_digest",
+    "digest",
 }
 NOT_STORED = ("potential", "generator", "callbacks", "random_state", "verbose", "device")
 
@@ -72,13 +73,14 @@ def save(detector: NRFDetector, path: Path) -> None:
         "encoder": None if detector.encoder_ is None else detector.encoder_.to_json(),
         "pixels": None if detector.pixels_ is None else to_json(detector.pixels_),
         "recipe": to_json(detector.recipe_),
-        "members": {"shape": list(packed["shape"]), "count": packed["count"]},
+        "members": {"shape": list(packed["shape"]), "count": packed["count"], "surprises": packed["surprises"]},
         "offset": detector.offset_ if np.isfinite(detector.offset_) else None,
         "calibrated_on": detector.calibrated_on_,
         "n_features_in": detector.n_features_in_,
         "feature_names_in": None if names is None else list(map(str, names)),
         "weights_digest": hashlib.blake2b(content, digest_size=16).hexdigest(),
     }
+    description["digest"] = _digest(description)
     path.mkdir(parents=True, exist_ok=True)
     write_atomically(path / WEIGHTS, content)
     write_atomically(path / DESCRIPTION, (json.dumps(description, indent=1) + "\n").encode())
@@ -95,23 +97,25 @@ def load(path: Path, device: str = "cpu", **modules: Any) -> NRFDetector:
     from nrf.detect.detector import NRFDetector
 
     description, tensors = _read(path)
+    wanted = description["custom_modules"]
+    if set(modules) != set(wanted):
+        raise InputError(
+            f"{path} was fitted with {', '.join(wanted)} of your own: give them to load"
+            if wanted
+            else f"{path} has the default networks; leave out {', '.join(modules)}"
+        )
     try:
-        wanted = description["custom_modules"]
-        if set(modules) != set(wanted):
-            raise InputError(
-                f"{path} was fitted with {', '.join(wanted)} of your own: give them to load"
-                if wanted
-                else f"{path} has the default networks; leave out {', '.join(modules)}"
-            )
         stored: dict[str, Any] = description["parameters"]
         parameters: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in stored.items()}
         detector = NRFDetector(**parameters, **modules, device=device)
         encoder, pixels = description["encoder"], description["pixels"]
         detector.encoder_ = None if encoder is None else TableEncoder.from_json(encoder)
         detector.pixels_ = None if pixels is None else from_json(PixelScale, pixels)
+        if (encoder is None) == (pixels is None):
+            raise InputError("it must have either an encoder or a range of pixels")
         detector.recipe_ = from_json(Recipe, description["recipe"])
-        shape = tuple(int(n) for n in description["members"]["shape"])
-        packed: dict[str, Any] = {"shape": shape, "count": int(description["members"]["count"]), "tensors": tensors}
+        packed: dict[str, Any] = description["members"] | {"tensors": tensors}
+        packed["shape"] = tuple(packed["shape"])
         detector.members_ = Members.unpacked(packed, detector.recipe_, detector.potential, detector.generator, device)
         detector.calibration_ = Calibration.of(tensors["calibration/scores"].numpy())
         detector._calibration_rows = tensors["calibration/rows"].to(device)
@@ -123,10 +127,16 @@ def load(path: Path, device: str = "cpu", **modules: Any) -> NRFDetector:
         detector.n_features_in_ = int(description["n_features_in"])
         detector.n_iter_, detector.history_ = detector.recipe_.train.iterations, []
         if description["feature_names_in"] is not None:
-            detector.feature_names_in_ = np.array(description["feature_names_in"], dtype=object)
-    except (KeyError, TypeError, RuntimeError) as error:
+            detector.feature_names_in_ = np.array(list(description["feature_names_in"]), dtype=object)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, RuntimeError, ValueError) as error:
         raise CheckpointError(f"{path}: cannot be read by this version: {error}") from error
     return detector
+
+
+def _digest(description: dict[str, Any]) -> str:
+    """Of everything but the digest itself, however it is laid out."""
+    rest = {name: value for name, value in description.items() if name != "digest"}
+    return hashlib.blake2b(json.dumps(rest, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
@@ -135,7 +145,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
             raise CheckpointError(f"{path} is no saved detector: it has no {name}")
     try:
         description = json.loads((path / DESCRIPTION).read_text())
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise CheckpointError(f"{path / DESCRIPTION}: damaged ({error})") from error
     if not isinstance(description, dict) or description.get("format") != FORMAT:
         raise CheckpointError(f"{path / DESCRIPTION}: not the description of a detector")
@@ -144,6 +154,8 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
     if set(description) != FIELDS:
         odd = sorted(set(description) ^ FIELDS)
         raise CheckpointError(f"{path / DESCRIPTION}: fields missing or unknown: {', '.join(odd)}")
+    if _digest(description) != description["digest"]:
+        raise CheckpointError(f"{path / DESCRIPTION}: damaged: it is not as it was saved")
     content = (path / WEIGHTS).read_bytes()
     if hashlib.blake2b(content, digest_size=16).hexdigest() != description["weights_digest"]:
         raise CheckpointError(f"{path / WEIGHTS}: damaged or of another detector: it does not match {DESCRIPTION}")
