@@ -1,0 +1,83 @@
+"""What the compared detectors have in common: rows in, Adam over shuffled batches, scores out."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from nrf.errors import InputError, NonFiniteError
+from nrf.seeds import derive, stream
+from nrf.training.batches import Batches
+from nrf.training.progress import ProgressBar
+
+CHUNK = 4096
+
+
+@dataclass
+class Baseline(ABC):
+    """A network trained by one loss on rows of numbers; high scores = normal, as everywhere here."""
+
+    epochs: int = 30
+    """Passes over the rows."""
+    batch_size: int = 1024
+    """Rows a batch."""
+    learning_rate: float = 1e-4
+    """Of Adam."""
+    seed: int = 0
+    """Of weights, order and noise."""
+    quiet: bool = True
+    """No progress bar."""
+
+    @abstractmethod
+    def build(self, n_columns: int) -> nn.Module:
+        """The network for rows of that many columns."""
+
+    @abstractmethod
+    def loss(self, batch: Tensor, rng: torch.Generator) -> Tensor:
+        """What is minimised."""
+
+    @abstractmethod
+    def scores(self, rows: Tensor) -> Tensor:
+        """One number a row, high = normal."""
+
+    def fit(self, rows: NDArray[np.float32]) -> Baseline:
+        """Train on normal rows."""
+        if rows.ndim != 2 or not len(rows):
+            raise InputError(f"rows must be a table of numbers, got the shape {rows.shape}")
+        data = torch.as_tensor(rows, dtype=torch.float32)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(derive(self.seed, "weights"))
+            self.network = self.build(data.shape[1])
+        optimizer = torch.optim.Adam(self.network.parameters(), lr=self.learning_rate)
+        batches, rng = Batches(data, self.batch_size, [self.seed]), stream(self.seed, "learner")
+        total = self.epochs * batches.per_epoch
+        self.network.train()
+        with ProgressBar(type(self).__name__, total, 0, quiet=self.quiet) as bar, torch.random.fork_rng(devices=[]):
+            torch.manual_seed(derive(self.seed, "dropout"))
+            for step in range(total):
+                loss = self.loss(batches.at(step), rng)
+                if not torch.isfinite(loss):
+                    raise NonFiniteError(f"{type(self).__name__}: the loss is not finite at step {step + 1}")
+                optimizer.zero_grad(set_to_none=True)
+                loss.backward()  # type: ignore[no-untyped-call]
+                optimizer.step()
+                bar.advance()
+        self.network.eval()
+        self.finish(data)
+        return self
+
+    def finish(self, data: Tensor) -> None:  # noqa: B027
+        """What is to be computed once training is over."""
+
+    def score_samples(self, rows: NDArray[np.float32]) -> NDArray[np.float64]:
+        """One number a row, high = normal."""
+        if not hasattr(self, "network"):
+            raise InputError(f"this {type(self).__name__} is not fitted yet; call fit first")
+        parts = torch.split(torch.as_tensor(rows, dtype=torch.float32), CHUNK)
+        found: NDArray[np.float64] = torch.cat([self.scores(part).detach() for part in parts]).double().numpy()
+        return found
