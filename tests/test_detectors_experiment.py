@@ -189,7 +189,6 @@ def test_ours_are_the_defaults_and_get_the_table_itself():
     assert isinstance(given[1], np.ndarray)
     assert all(METHODS[name].takes_tables for name in (*OURS, CONTROL))
     assert METHODS["NRF"].fit.__name__ == "_nrf"
-    assert METHODS["NRF, 5 members"].fit.keywords == {"n_members": 5}
 
 
 def test_the_neighbours_are_the_right_ones():

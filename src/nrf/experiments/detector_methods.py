@@ -120,7 +120,6 @@ _DEEP = {"seeded": True, "preprocessing": False, "verbose": 0}
 
 METHODS: dict[str, Method] = {
     "NRF": Method(_nrf, takes_tables=True),
-    "NRF, 5 members": Method(partial(_nrf, n_members=5), takes_tables=True),
     "untrained NRF": Method(partial(_nrf, iterations=1, learning_rate=1e-12), takes_tables=True),
     "isolation forest": Method(_isolation_forest, "sklearn.ensemble"),
     "one-class SVM": Method(_one_class_svm, "sklearn.svm"),
@@ -134,12 +133,11 @@ METHODS: dict[str, Method] = {
     "ECOD": _from_pyod("ecod", "ECOD"),
 }
 """In the order they are shown."""
-OURS = ("NRF", "NRF, 5 members")
+OURS = ("NRF",)
 CONTROL = "untrained NRF"
 
 _SHORT: dict[str, dict[str, Any]] = {
     "NRF": {"iterations": 5},
-    "NRF, 5 members": {"iterations": 5},
     "Deep SVDD": {"epochs": 2},
     "autoencoder": {"epoch_num": 2},
     "ALAD": {"epochs": 2},
