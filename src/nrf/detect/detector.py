@@ -22,7 +22,7 @@ from nrf.detect.frames import in_common_form, is_table
 from nrf.detect.members import Members, build_members, train_members
 from nrf.detect.parameters import check_parameters
 from nrf.detect.pixels import PixelScale
-from nrf.detect.recipe import Recipe, recipe_for
+from nrf.detect.recipe import Recipe, recipe_for, spacing_of
 from nrf.errors import InputError
 from nrf.models import LatentGenerator
 from nrf.training import Trainer
@@ -222,7 +222,8 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
             surprises, seen = self.encoder_.surprises, learned[:, self.encoder_.learned]
             noise = state.standard_normal(size=tuple(seen.shape)).astype(np.float32) * self.encoder_.jitter()
             seen = seen + torch.from_numpy(noise).to(rows.device)
-        recipe = recipe_for(len(seen), tuple(seen.shape[1:]), self._changes())
+        spacing = spacing_of(seen) if surprises else 0.0
+        recipe = recipe_for(len(seen), tuple(seen.shape[1:]), self._changes(), spacing)
         before = self.members_ if keep else None
 
         def build(recipe: Recipe) -> Members:

@@ -31,8 +31,8 @@ from nrf.detect.frames import BLOCK, Array, Frame, Source, as_array, as_columns,
 from nrf.errors import InputError
 
 VERSION = 1
-JITTER = {"scaled": 0.08, "discrete": 0.3}
-"""Noise on training rows, by kind of output: see :meth:`TableEncoder.jitter`."""
+JITTER = 0.3
+"""Noise on training rows where values are discrete: see :meth:`TableEncoder.jitter`."""
 UNEXPECTED = "(unexpected)"
 WORDS: dict[Kind, str] = {
     "numeric": "numbers",
@@ -163,12 +163,12 @@ class TableEncoder:
         """Standard deviation of the noise that training rows should get, for each of the outputs that vary.
 
         A column with few values has no density, and a model of densities would make its potential ever steeper there.
-        With noise it has one: a little for numbers, a part of the distance between levels for what is discrete.
+        With noise it has one: a part of the distance between levels. Numbers get none here.
         """
-        noise = np.full(self.n_outputs, JITTER["discrete"], dtype=np.float32)
+        noise = np.full(self.n_outputs, JITTER, dtype=np.float32)
         for column, start in zip(self.kept_columns, self._starts, strict=False):
             if isinstance(column, NumericColumn | DatetimeColumn):
-                noise[start] = JITTER["scaled"]
+                noise[start] = 0.0
         return noise[self.learned]
 
     @property

@@ -1,7 +1,7 @@
 """What the detector trains, sized from the data: networks, sampler, learner, length.
 
 The values were chosen on held-out normal rows against anomalies made from them (columns shuffled, noise added, uniform
-draws), over data sets that come with scikit-learn or are generated; docs/detection.md has the table.
+draws, rows moved outwards), over data sets that come with scikit-learn or are generated; see docs/detection.md.
 """
 
 from __future__ import annotations
@@ -9,6 +9,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from typing import Any
+
+import torch
+from torch import Tensor
 
 from nrf.errors import InputError
 from nrf.learners import InclusiveConfig, Revision
@@ -24,11 +27,14 @@ from nrf.networks import (
 from nrf.samplers import SGLD
 from nrf.training import TrainConfig
 
-CONFINEMENT = 5.0
+CONFINEMENT = 3.0
 """In units of the scaled columns: far outside, where training never was, the potential falls all the same."""
-
-# A sampler's step δ is stable in directions in which the data vary by more than √(2δ): the jitter of the encoder sees
-# to that, 0.08 against 0.077. Below it the potential grows without bound.
+SMOOTHING = 0.9
+"""Noise on training rows, in distances between neighbours: as much as a table of that many rows cannot tell anyway."""
+LEAST_NOISE = 0.06
+"""The same, at least, in units of the scaled columns."""
+SPACING_ROWS = 500
+SPACING_AMONG = 20_000
 
 PotentialConfig = MLPPotential | OneClassCNNPotential | StandardCNNPotential
 GeneratorConfig = MLPGenerator | OneClassCNNGenerator | StandardCNNGenerator
@@ -46,7 +52,16 @@ class Recipe:
     train: TrainConfig
 
 
-def recipe_for(n_rows: int, shape: Shape, changes: dict[str, Any]) -> Recipe:
+def spacing_of(rows: Tensor) -> float:
+    """How far apart rows are: the median distance to the nearest other row, by the root of the number of columns."""
+    among = rows[:SPACING_AMONG].flatten(1)
+    chosen = among[:SPACING_ROWS]
+    distances = torch.cdist(chosen, among)
+    distances[torch.arange(len(chosen)), torch.arange(len(chosen))] = math.inf
+    return float(distances.amin(1).median()) / math.sqrt(among.shape[1])
+
+
+def recipe_for(n_rows: int, shape: Shape, changes: dict[str, Any], spacing: float = 0.0) -> Recipe:
     """The default recipe for so many rows of that shape, with some of its values given.
 
     Args:
@@ -54,9 +69,10 @@ def recipe_for(n_rows: int, shape: Shape, changes: dict[str, Any]) -> Recipe:
         shape: ``(columns,)`` after encoding, or ``(channels, height, width)``.
         changes: ``widths``, ``latent_dim``, ``sigma``, ``n_steps``, ``step_size``, ``temperature``, ``learning_rate``,
             ``batch_size`` or ``iterations`` in place of the default; None stands for the default.
+        spacing: How far apart rows of a table are, see :func:`spacing_of`.
     """
     given = {name: value for name, value in changes.items() if value is not None}
-    recipe = _images(shape) if len(shape) == 3 else _table(shape[0])
+    recipe = _images(shape) if len(shape) == 3 else _table(shape[0], max(LEAST_NOISE, SMOOTHING * spacing))
     batch = min(given.pop("batch_size", _batch(n_rows)), n_rows)
     iterations = given.pop("iterations", _iterations(n_rows, batch))
     train = TrainConfig(
@@ -70,16 +86,23 @@ def recipe_for(n_rows: int, shape: Shape, changes: dict[str, Any]) -> Recipe:
     return _with(replace(recipe, train=train), given)
 
 
-def _table(columns: int) -> Recipe:
+def _table(columns: int, noise: float = LEAST_NOISE) -> Recipe:
+    """Perceptrons, and a sampler whose step fits the noise.
+
+    A step δ is stable where rows vary by more than √(2δ); what has no density at that scale makes the potential grow
+    without bound.
+    """
     return Recipe(
         potential=MLPPotential(widths=(256, 128), data_init=True, bias_spread=1.0, confinement=CONFINEMENT),
         # Noise as wide as the data: it is what makes the potential fall beside them, in every direction.
         generator=MLPGenerator(latent_dim=min(columns, 10), widths=(64, 64), activation="softplus", sigma=1.0),
-        sampler=SGLD(step_size=0.003),
+        sampler=SGLD(step_size=noise**2 / 2),
         # Four steps teach as well on most tables; but where columns depend on each other proposals this wide do not
         # arrive in them, and the potential falls at the samples without bound.
         revision=Revision(n_steps=10, target="x"),
-        learner=InclusiveConfig(betas=(0.0, 0.9), potential_lr=5e-3, generator_lr=2e-3, control_weight=0.1),
+        learner=InclusiveConfig(
+            betas=(0.0, 0.9), potential_lr=5e-3, generator_lr=2e-3, control_weight=0.1, data_noise=noise
+        ),
         train=TrainConfig(iterations=1),
     )
 

@@ -38,7 +38,7 @@ class DetectorsConfig:
     """At most so many rows of each part of a data set."""
     short: bool = False
     """Train hardly at all."""
-    defaults: tuple[Recipe, ...] = (recipe_for(100, (60,), {}), recipe_for(1000, (10,), {}))
+    defaults: tuple[Recipe, ...] = (recipe_for(100, (60,), {}, 1.0), recipe_for(1000, (10,), {}))
     """Our defaults at two sizes. Only so that cells that were made with other defaults are not taken for these."""
 
 
