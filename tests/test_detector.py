@@ -174,6 +174,8 @@ def test_made_anomalies_are_what_they_say():
     assert (made["uniform"] >= rows.amin(0)).all()
     changed = (made["noised"] != rows).float().mean()
     assert changed.item() == pytest.approx(1 / 3, abs=0.03)
+    middle = rows.median(0).values
+    torch.testing.assert_close(made["outward"] - middle, 2 * (rows - middle))
 
 
 @pytest.mark.parametrize("labels", [[1, 1, -1], [0, 0, 1]])
