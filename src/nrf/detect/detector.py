@@ -216,10 +216,9 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         order = torch.from_numpy(state.permutation(len(rows))).to(rows.device)
         n_held = round(self.calibration_share * len(rows)) if len(rows) >= SMALLEST_SPLIT else 0
         held, learned = rows[order[:n_held]], rows[order[n_held:]]
-        surprises: list[int] = []
-        seen = learned
+        surprises, seen = self._surprises(), learned
         if self.encoder_ is not None:
-            surprises, seen = self.encoder_.surprises, learned[:, self.encoder_.learned]
+            seen = learned[:, self.encoder_.learned]
             noise = state.standard_normal(size=tuple(seen.shape)).astype(np.float32) * self.encoder_.jitter()
             seen = seen + torch.from_numpy(noise).to(rows.device)
         spacing = spacing_of(seen) if surprises else 0.0
@@ -252,6 +251,10 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         self.calibrated_on_ = "held-out rows" if n_held else "training rows"
         self._member_calibrations = [Calibration.of(u.cpu().numpy()) for u in self.members_.potentials(calibrating)]
         self.calibration_ = Calibration.of(self._combined(self.members_.potentials(calibrating)))
+
+    def _surprises(self) -> list[int]:
+        """Encoded columns that no network sees."""
+        return [] if self.encoder_ is None else self.encoder_.surprises
 
     def _called_back(self, trainer: Trainer, row: Mapping[str, float]) -> bool:
         numbers = {name: float(value) for name, value in row.items()}
@@ -391,7 +394,9 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         if "members_" in state:
-            self.members_ = Members.unpacked(state["members_"], self.recipe_, self.potential, self.generator)
+            self.members_ = Members.unpacked(
+                state["members_"], self.recipe_, self.potential, self.generator, self._surprises()
+            )
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -120,12 +120,7 @@ class Members:
         tensors = {f"last/{n}/{k}": v for n, m in self.learner.modules.items() for k, v in m.state_dict().items()}
         tensors |= {f"averaged/{n}/{k}": v for n, m in self.averaged.items() for k, v in m.state_dict().items()}
         tensors["surprise_costs"] = self.surprise_costs
-        return {
-            "shape": self.shape,
-            "count": self.count,
-            "surprises": self.surprises,
-            "tensors": {k: v.cpu() for k, v in tensors.items()},
-        }
+        return {"shape": self.shape, "count": self.count, "tensors": {k: v.cpu() for k, v in tensors.items()}}
 
     @classmethod
     def unpacked(
@@ -134,12 +129,13 @@ class Members:
         recipe: Recipe,
         potential: nn.Module | None,
         generator: LatentGenerator | None,
+        surprises: Sequence[int],
         device: str = "cpu",
     ) -> Members:
         """Members with the values :meth:`packed` gave."""
         blank = torch.zeros(2, *packed["shape"], device=device)
         plain = replace(recipe, potential=replace(recipe.potential, data_init=False))
-        members = build_members(plain, blank, range(packed["count"]), potential, generator, packed["surprises"])
+        members = build_members(plain, blank, range(packed["count"]), potential, generator, surprises)
         members.surprise_costs = packed["tensors"]["surprise_costs"]
         kept = {key.split("/")[1] for key in packed["tensors"] if key.startswith("averaged/")}
         members.averaged = {name: copy_of(members.learner.modules[name]) for name in sorted(kept)}

@@ -56,6 +56,6 @@ def _is_count(value: object) -> bool:
 def _check_device(device: str) -> None:
     try:
         torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, TypeError, NotImplementedError) as error:
+    except (RuntimeError, AssertionError, TypeError) as error:
         reason = str(error).splitlines()[0]
         raise InputError(f"device {device!r} cannot be used: {reason}; device='cpu' is always there") from error

@@ -112,7 +112,7 @@ def _images(shape: Shape) -> Recipe:
     channels, height, width = shape
     if height != width or height % 8:
         flat = _table(channels * height * width)
-        return replace(flat, sampler=SGLD(step_size=0.003, box=(-1.0, 1.0)))
+        return replace(flat, sampler=replace(flat.sampler, box=(-1.0, 1.0)))
     potential: PotentialConfig = StandardCNNPotential(norm="weight")
     generator: GeneratorConfig = StandardCNNGenerator(sigma=0.1)
     if (height, channels) == (32, 3):

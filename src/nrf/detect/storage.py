@@ -73,7 +73,7 @@ def save(detector: NRFDetector, path: Path) -> None:
         "encoder": None if detector.encoder_ is None else detector.encoder_.to_json(),
         "pixels": None if detector.pixels_ is None else to_json(detector.pixels_),
         "recipe": to_json(detector.recipe_),
-        "members": {"shape": list(packed["shape"]), "count": packed["count"], "surprises": packed["surprises"]},
+        "members": {"shape": list(packed["shape"]), "count": packed["count"]},
         "offset": detector.offset_ if np.isfinite(detector.offset_) else None,
         "calibrated_on": detector.calibrated_on_,
         "n_features_in": detector.n_features_in_,
@@ -116,7 +116,9 @@ def load(path: Path, device: str = "cpu", **modules: Any) -> NRFDetector:
         detector.recipe_ = from_json(Recipe, description["recipe"])
         packed: dict[str, Any] = description["members"] | {"tensors": tensors}
         packed["shape"] = tuple(packed["shape"])
-        detector.members_ = Members.unpacked(packed, detector.recipe_, detector.potential, detector.generator, device)
+        detector.members_ = Members.unpacked(
+            packed, detector.recipe_, detector.potential, detector.generator, detector._surprises(), device
+        )
         detector.calibration_ = Calibration.of(tensors["calibration/scores"].numpy())
         detector._calibration_rows = tensors["calibration/rows"].to(device)
         members = range(packed["count"])
