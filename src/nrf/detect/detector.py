@@ -243,7 +243,7 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         )
         self.n_iter_ = self.recipe_.train.iterations
         if surprises:
-            self.members_.price_surprises(learned)
+            self.members_.know(learned, before)
         calibrating = held if n_held else learned
         if add:
             calibrating = torch.cat([self._calibration_rows, calibrating])

@@ -45,8 +45,11 @@ def export_onnx(detector: NRFDetector, path: Path) -> None:
         start = graph.pixels(detector.pixels_)
     seen, odd = start, None
     if detector.encoder_ is not None:
-        seen = graph.taken(start, detector.encoder_.learned)
-        odd = graph.total(graph.taken(start, detector.encoder_.surprises))
+        given = graph.taken(start, detector.encoder_.learned)
+        low, high = (graph.constant(bound) for bound in detector.members_.bounds)
+        seen = graph.add("Min", graph.add("Max", given, low), high)
+        beyond = graph.total(graph.add("Abs", graph.add("Sub", given, seen)))
+        odd = graph.add("Add", graph.total(graph.taken(start, detector.encoder_.surprises)), beyond)
     values = [graph.network(module, seen) for module in potentials(detector)]
     if odd is not None:
         costs = detector.members_.surprise_costs.cpu().numpy()

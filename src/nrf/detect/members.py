@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -45,13 +46,15 @@ class Members:
         learner: Owns the pairs while they are trained.
         shape: Of an event.
         surprises: Columns of a row that no network sees, as they were 0 in training. What stands there takes a fixed
-            part off the potential: a factor of the density that need not be learned, and could not be.
+            part off the potential: a factor of the density that need not be learned, and could not be. So does what
+            a value of another column has beyond the range of training, of which the networks know nothing either.
     """
 
     def __init__(self, learner: Learner, shape: Shape, surprises: Sequence[int] = ()) -> None:
         self.learner, self.shape, self.surprises = learner, shape, list(surprises)
         self.averaged: dict[str, nn.Module] = {}
         self.surprise_costs = torch.zeros(self.count)
+        self.bounds = torch.tensor([[-math.inf], [math.inf]]).repeat(1, shape[0])
         self._seen = [i for i in range(shape[0] + len(surprises)) if i not in set(surprises)]
 
     @property
@@ -67,19 +70,31 @@ class Members:
         """What the networks see of the rows."""
         return rows[:, self._seen] if self.surprises else rows
 
-    def price_surprises(self, rows: Tensor) -> None:
-        """Set what a surprise costs from the spread of potentials over training rows."""
+    def know(self, rows: Tensor, before: Members | None = None) -> None:
+        """Set, from training rows, in which ranges values are known and what a surprise costs.
+
+        Args:
+            rows: Those rows.
+            before: Members trained on other rows before, whose ranges are known too.
+        """
+        seen = self.seen(rows)
+        low, high = seen.amin(0), seen.amax(0)
+        if before is not None:
+            low, high = low.minimum(before.bounds[0].to(low)), high.maximum(before.bounds[1].to(high))
+        self.bounds = torch.stack([low, high]).cpu()
         u = self.potentials(rows[:PRICED_ROWS])
-        low, middle = (torch.quantile(u, q, dim=1) for q in (0.01, 0.5))
-        self.surprise_costs = (SURPRISE_COST * (middle - low)).clamp_min(1.0).cpu()
+        least, middle = (torch.quantile(u, q, dim=1) for q in (0.01, 0.5))
+        self.surprise_costs = (SURPRISE_COST * (middle - least)).clamp_min(1.0).cpu()
 
     def potentials(self, rows: Tensor) -> Tensor:
         """The potential of each row under each member, ``(members, rows)``."""
-        u = self._learned_potentials(self.seen(rows))
+        seen = self.seen(rows)
         if not self.surprises:
-            return u
-        costs = self.surprise_costs.to(u)
-        return u - costs[:, None] * rows[:, self.surprises].sum(1)
+            return self._learned_potentials(seen)
+        known = self._known(seen)
+        odd = rows[:, self.surprises].sum(1) + (seen - known).abs().sum(1)
+        u = self._learned_potentials(known)
+        return u - self.surprise_costs.to(u)[:, None] * odd
 
     def gradient(self, still: nn.Module, rows: Tensor) -> Tensor:
         """Gradient of the mean potential of the members, by row.
@@ -89,13 +104,21 @@ class Members:
             rows: Where.
         """
         n, seen = self.count, self.seen(rows)
-        repeated = seen.repeat(n, *(1,) * (seen.ndim - 1))
+        known = self._known(seen) if self.surprises else seen
+        repeated = known.repeat(n, *(1,) * (seen.ndim - 1))
         found = gradient(still, repeated).reshape(n, *seen.shape).mean(0)
         if not self.surprises:
             return found
+        cost = self.surprise_costs.mean().to(rows)
         whole = torch.empty_like(rows)
-        whole[:, self._seen], whole[:, self.surprises] = found, -self.surprise_costs.mean().to(rows)
+        whole[:, self._seen] = torch.where(seen == known, found, -cost * (seen - known).sign())
+        whole[:, self.surprises] = -cost
         return whole
+
+    def _known(self, seen: Tensor) -> Tensor:
+        """Rows with values beyond what is known brought back to it."""
+        low, high = self.bounds.to(seen)
+        return seen.clamp(low, high)
 
     def _learned_potentials(self, rows: Tensor) -> Tensor:
         still = Snapshot(self.module("potential"))
@@ -119,7 +142,7 @@ class Members:
         """All values, without the modules that hold them."""
         tensors = {f"last/{n}/{k}": v for n, m in self.learner.modules.items() for k, v in m.state_dict().items()}
         tensors |= {f"averaged/{n}/{k}": v for n, m in self.averaged.items() for k, v in m.state_dict().items()}
-        tensors["surprise_costs"] = self.surprise_costs
+        tensors |= {"surprise_costs": self.surprise_costs, "bounds": self.bounds}
         return {"shape": self.shape, "count": self.count, "tensors": {k: v.cpu() for k, v in tensors.items()}}
 
     @classmethod
@@ -136,7 +159,7 @@ class Members:
         blank = torch.zeros(2, *packed["shape"], device=device)
         plain = replace(recipe, potential=replace(recipe.potential, data_init=False))
         members = build_members(plain, blank, range(packed["count"]), potential, generator, surprises)
-        members.surprise_costs = packed["tensors"]["surprise_costs"]
+        members.surprise_costs, members.bounds = (packed["tensors"][name] for name in ("surprise_costs", "bounds"))
         kept = {key.split("/")[1] for key in packed["tensors"] if key.startswith("averaged/")}
         members.averaged = {name: copy_of(members.learner.modules[name]) for name in sorted(kept)}
         for kind, modules in (("last", members.learner.modules), ("averaged", members.averaged)):

@@ -25,7 +25,7 @@ from nrf.training.checkpoint import versions, write_atomically
 if TYPE_CHECKING:
     from nrf.detect.detector import NRFDetector
 
-FORMAT, VERSION = "nrf-detector", 2
+FORMAT, VERSION = "nrf-detector", 3
 WEIGHTS, DESCRIPTION = "weights.safetensors", "detector.json"
 FIELDS = {
     "format",
