@@ -155,6 +155,40 @@ def test_warm_start_and_partial_fit_go_on(ring):
         detector.set_params(n_members=2).fit(train)
 
 
+def test_beyond_the_training_range_scores_fall_on_and_on(fitted, ring):
+    row = ring[1][:1]
+    for column in range(3):
+        for side in (1, -1):
+            rows = row.repeat(6, axis=0)
+            rows[1:, column] = side * np.array([5.0, 10.0, 100.0, 1e4, 1e8])
+            assert (np.diff(fitted.score_samples(rows)) < 0).all()
+
+
+def test_the_slope_beyond_the_range_is_that_of_the_score(fitted, ring):
+    rows = fitted._encode(ring[1][:5]).double()
+    rows[0, 0], rows[1, 2] = 9.0, -9.0
+    members = fitted.members_
+    members.learner.modules["potential"].double()
+    try:
+        step = 1e-5 * torch.eye(4, dtype=torch.float64)
+        numeric = [
+            (members.potentials(rows + e) - members.potentials(rows - e)).mean(0) / 2e-5 for e in step
+        ]  # the fourth is the count of surprises
+        found = members.gradient(members.learner.modules["potential"], rows)
+    finally:
+        members.learner.modules["potential"].float()
+    torch.testing.assert_close(found, torch.stack(numeric, 1), rtol=1e-4, atol=1e-4)
+
+
+def test_ranges_grow_with_more_rows(ring):
+    detector = NRFDetector(**FAST).partial_fit(ring[0][:300])
+    narrow = detector.members_.bounds.clone()
+    detector.partial_fit(0.5 * ring[0][300:])
+    assert torch.equal(detector.members_.bounds, narrow)
+    detector.partial_fit(2 * ring[0][300:])
+    assert (detector.members_.bounds.abs() > 1.2 * narrow.abs()).all()
+
+
 def test_in_a_pipeline_a_search_and_a_clone(ring):
     train, normal, _ = ring
     pipeline = make_pipeline(StandardScaler(), NRFDetector(**FAST)).set_output(transform="pandas")
@@ -176,6 +210,8 @@ def test_made_anomalies_are_what_they_say():
     assert changed.item() == pytest.approx(1 / 3, abs=0.03)
     middle = rows.median(0).values
     torch.testing.assert_close(made["outward"] - middle, 2 * (rows - middle))
+    distances = torch.cdist(rows, rows).fill_diagonal_(torch.inf)
+    torch.testing.assert_close((made["apart"] - rows).norm(dim=1), 0.7 * distances.amin(1), rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("labels", [[1, 1, -1], [0, 0, 1]])

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 
+NEIGHBOURS_AMONG = 2000
+"""Rows among which the nearest one is looked for."""
+
 
 def labelled_auroc(scores: Floats, y: Any) -> float:
     """AUROC of scores, high = normal, against labels: ±1 with −1 = anomaly, or 0/1 with 1 = anomaly."""
@@ -33,11 +36,12 @@ def labelled_auroc(scores: Floats, y: Any) -> float:
 
 
 def made_anomalies(rows: Tensor, seed: int = 0) -> dict[str, Tensor]:
-    """Four kinds of anomalies from encoded normal rows.
+    """Five kinds of anomalies from encoded normal rows.
 
     ``shuffled``: each column from another row, which keeps every column's distribution and breaks what ties them.
     ``uniform``: anywhere in the range of each column. ``noised``: 1.5 standard deviations of noise on a third of them.
     ``outward``: twice as far from the median, for a score that is as high outside as inside is of no use.
+    ``apart``: away from the nearest other row by 0.7 of the distance, too little to leave a cluster, enough to thin it.
     """
     rng = torch.Generator().manual_seed(seed)
     flat = rows.flatten(1).cpu()
@@ -50,8 +54,21 @@ def made_anomalies(rows: Tensor, seed: int = 0) -> dict[str, Tensor]:
     noised = flat + chosen * 1.5 * flat.std(0) * torch.randn(n, d, generator=rng)
     middle = flat.median(0).values
     outward = middle + 2 * (flat - middle)
-    made = {"shuffled": shuffled, "uniform": uniform, "noised": noised, "outward": outward}
+    apart = flat + 0.7 * (flat - _nearest(flat))
+    made = {"shuffled": shuffled, "uniform": uniform, "noised": noised, "outward": outward, "apart": apart}
     return {name: value.reshape(rows.shape).to(rows.device) for name, value in made.items()}
+
+
+def _nearest(flat: Tensor) -> Tensor:
+    """The nearest other row of each."""
+    among = flat[:NEIGHBOURS_AMONG]
+    found = []
+    for start in range(0, len(flat), NEIGHBOURS_AMONG):
+        distances = torch.cdist(flat[start : start + NEIGHBOURS_AMONG], among)
+        if start == 0:
+            distances.fill_diagonal_(float("inf"))
+        found.append(among[distances.argmin(1)])
+    return torch.cat(found)
 
 
 def synthetic_auroc(detector: NRFDetector, X: Any, y: Any = None, *, seed: int = 0) -> float:
