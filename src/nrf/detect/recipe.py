@@ -1,7 +1,8 @@
 """What the detector trains, sized from the data: networks, sampler, learner, length.
 
 The values were chosen on held-out normal rows against anomalies made from them (columns shuffled, noise added, uniform
-draws, rows moved outwards or apart), over data sets that come with scikit-learn or are generated; see docs/detection.md.
+draws, rows moved outwards or apart), over data sets that come with scikit-learn or are generated:
+see docs/detection.md.
 """
 
 from __future__ import annotations

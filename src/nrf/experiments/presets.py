@@ -68,7 +68,7 @@ def _gmm() -> dict[str, Preset]:
             iterations=20_000, lr_final=0.05, ema_decay=0.999, log_every=200, checkpoint_every=2000, threads=1
         ),
     )
-    # The scripts' optimisers and noiseless proposals, with momentum, spread kinks, a faster generator and falling rates:
+    # The scripts' optimisers and noiseless proposals, with momentum, spread kinks, a faster generator, falling rates:
     # ahead of others by the likelihood of held-out points under the field and under its generator's samples.
     best = replace(
         released,
