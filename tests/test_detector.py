@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 import pickle
 
@@ -135,6 +136,22 @@ def test_callbacks_see_each_epoch_and_can_end_training(ring):
     seen.clear()
     NRFDetector(**FAST, batch_size=60, callbacks=[lambda d, n: bool(seen.append(n["step"]) or True)]).fit(ring[0])
     assert seen == [8]
+
+
+@pytest.mark.parametrize("combine", ["potential", "rank"])
+def test_callbacks_can_score_with_the_model_as_it_is(ring, combine):
+    scores, p_values = [], []
+
+    def look(detector, numbers):
+        scores.append(detector.score_samples(ring[1]))
+        p_values.append(detector.p_values(ring[1]))
+
+    detector = NRFDetector(**FAST, batch_size=60, callbacks=[look], combine=combine).fit(ring[0])
+    assert all((a != b).any() for a, b in itertools.pairwise(scores))
+    np.testing.assert_array_equal(scores[-1], detector.score_samples(ring[1]))
+    np.testing.assert_array_equal(p_values[-1], detector.p_values(ring[1]))
+    silent = NRFDetector(**FAST, batch_size=60, combine=combine).fit(ring[0])
+    np.testing.assert_array_equal(scores[-1], silent.score_samples(ring[1]))
 
 
 def test_warm_start_and_partial_fit_go_on(ring):

@@ -64,6 +64,7 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         max_levels: Categorical columns with more levels are hashed.
         warm_start: ``fit`` goes on from the networks of the fit before, with its encoding.
         callbacks: Called as ``callback(detector, numbers)`` about once an epoch; one that returns True ends training.
+            ``score_samples`` and ``p_values`` of the detector are then those of the model as it is.
         random_state: Seed, or a numpy ``RandomState``.
         device: Where to compute: "cpu", "cuda", …
         verbose: 1 shows a progress bar.
@@ -224,42 +225,48 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         spacing = spacing_of(seen) if surprises else 0.0
         recipe = recipe_for(len(seen), tuple(seen.shape[1:]), self._changes(), spacing)
         before = self.members_ if keep else None
-
-        def build(recipe: Recipe) -> Members:
-            members = build_members(recipe, seen, seeds, self.potential, self.generator, surprises)
-            if before is not None:
-                members.go_on_from(before)
-            return members
-
-        self.history_: list[dict[str, float]] = []
-        self.members_, self.recipe_ = train_members(
-            recipe,
-            seen,
-            seeds,
-            build,
-            quiet=not self.verbose,
-            on_log=self._called_back,
-            warn=lambda text: warnings.warn(text, RuntimeWarning, stacklevel=4),
-        )
-        self.n_iter_ = self.recipe_.train.iterations
-        if surprises:
-            self.members_.know(learned, before)
         calibrating = held if n_held else learned
         if add:
             calibrating = torch.cat([self._calibration_rows, calibrating])
         self._calibration_rows = calibrating
         self.calibrated_on_ = "held-out rows" if n_held else "training rows"
-        self._member_calibrations = [Calibration.of(u.cpu().numpy()) for u in self.members_.potentials(calibrating)]
-        self.calibration_ = Calibration.of(self._combined(self.members_.potentials(calibrating)))
+
+        def build(recipe: Recipe) -> Members:
+            self.members_ = build_members(recipe, seen, seeds, self.potential, self.generator, surprises)
+            if before is not None:
+                self.members_.go_on_from(before)
+            return self.members_
+
+        def settle() -> None:
+            if surprises:
+                self.members_.know(learned, before)
+            values = self.members_.potentials(calibrating)
+            self._member_calibrations = [Calibration.of(u.cpu().numpy()) for u in values]
+            self.calibration_ = Calibration.of(self._combined(values))
+
+        def on_log(trainer: Trainer, row: Mapping[str, float]) -> bool:
+            numbers = {name: float(value) for name, value in row.items()}
+            self.history_.append(numbers)
+            if self.callbacks:
+                settle()
+            return any([callback(self, numbers) is True for callback in self.callbacks or ()])
+
+        self.history_: list[dict[str, float]] = []
+        _, self.recipe_ = train_members(
+            recipe,
+            seen,
+            seeds,
+            build,
+            quiet=not self.verbose,
+            on_log=on_log,
+            warn=lambda text: warnings.warn(text, RuntimeWarning, stacklevel=4),
+        )
+        self.n_iter_ = self.recipe_.train.iterations
+        settle()
 
     def _surprises(self) -> list[int]:
         """Encoded columns that no network sees."""
         return [] if self.encoder_ is None else self.encoder_.surprises
-
-    def _called_back(self, trainer: Trainer, row: Mapping[str, float]) -> bool:
-        numbers = {name: float(value) for name, value in row.items()}
-        self.history_.append(numbers)
-        return any([callback(self, numbers) is True for callback in self.callbacks or ()])
 
     def _changes(self) -> dict[str, Any]:
         names = ("widths", "latent_dim", "sigma", "n_steps", "step_size", "temperature", "learning_rate")
