@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, cast
 
 import torch
@@ -180,6 +180,19 @@ class SamplingLearner(PairLearner):
     def compile(self) -> bool:
         self.revise.compile()
         return self.revise.is_compiled
+
+    def shorten_steps(self, factor: float) -> None:
+        """Go on with a sampler whose steps are shorter by this factor."""
+        latent = self.sampler.latent_step_size
+        self.sampler = replace(
+            self.sampler,
+            step_size=factor * self.sampler.step_size,
+            latent_step_size=None if latent is None else factor * latent,
+        )
+        compiled = self.revise.is_compiled
+        self.revise = Reviser(self.potential, self.generator, self.sampler, self.revision)
+        if compiled:
+            self.revise.compile()
 
 
 def side_by_side(learners: Sequence[Learner]) -> Learner:

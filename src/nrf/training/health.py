@@ -1,13 +1,30 @@
-"""What tells that training is no longer sound."""
+"""What tells, without labels, that training goes well or badly.
+
+Some rows are kept out of training and watched. On a sound run their potential lies a little above that of revised
+samples and the order among them settles; on a run that goes wrong the gap grows without bound, samples leave the range
+of the data, or each line of metrics ranks the watched rows anew.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from nrf.errors import NonFiniteError
+from nrf.learners.base import Learner, PairLearner, SamplingLearner
+from nrf.models import frozen
+from nrf.seeds import streams
+
+MARGIN = 0.1
+"""Share of a column's range by which a sample may lie outside of it."""
+GAP_LIMIT = 100.0
+"""Gap between watched rows and samples that no sound run has, in standard deviations of the watched rows' potential."""
+LEFT_LIMIT = 0.9
+"""Share of samples far outside the data from which on a run is lost."""
+FAR = 3.0
+"""Ranges of a column that count as far outside."""
 
 
 def require_finite_state(modules: Mapping[str, nn.Module]) -> None:
@@ -16,3 +33,103 @@ def require_finite_state(modules: Mapping[str, nn.Module]) -> None:
         for key, value in module.state_dict().items():
             if isinstance(value, Tensor) and value.is_floating_point() and not torch.isfinite(value).all():
                 raise NonFiniteError(f"parameter {key} of the {name} is not finite")
+
+
+class Health:
+    """Looks at a learner from outside; its random numbers are its own, so looking changes nothing.
+
+    Args:
+        learner: What is trained.
+        watched: Rows kept out of training.
+        data: Training rows, for the range of each column.
+        n_samples: How many samples to revise; the batch size spares a compiled revision a second compilation.
+        seeds: One a replica.
+    """
+
+    def __init__(self, learner: Learner, watched: Tensor, data: Tensor, n_samples: int, seeds: Sequence[int]) -> None:
+        self.learner, self.watched, self.seeds, self.n_samples = learner, watched, list(seeds), n_samples
+        low, high = data.amin(0), data.amax(0)
+        span = high - low
+        # A column that never changes has no range of its own: it gets a tenth of the widest one.
+        self._low, self._high, self._span = low, high, span.clamp_min(max(0.1 * float(span.max()), 1e-6))
+        self.before: Tensor | None = None
+        """Potentials of the watched rows at the last look."""
+
+    @torch.no_grad()
+    def measure(self, step: int, *, remember: bool = True) -> dict[str, float]:
+        """Numbers of now, means over replicas; the next look compares with this one, unless it is not to remember it.
+
+        - ``watched_u``: mean potential of the watched rows; ``watched_drift``: how far it moved since the last look, in
+          standard deviations over the rows; ``watched_rank_correlation``: whether their order is still the same.
+        - ``watched_gap``: their potential less that of fresh revised samples, in the same unit.
+        - ``samples_outside``, ``samples_far``: share of samples that left the range of the data in some column, by a
+          tenth of it and by three times.
+        - ``samples_effective``: how many samples carry the weight when they are weighed by ``exp u``, as a share.
+        - ``potential_gradient``, ``generator_gradient``: norms of the last gradients.
+        """
+        found = self._gradients()
+        if not isinstance(self.learner, PairLearner):
+            return found
+        n = self.learner.replicas
+        with frozen(self.learner.potential):
+            u = self.learner.potential(self.watched.repeat(n, *(1,) * (self.watched.ndim - 1))).reshape(n, -1)
+        spread = u.std(1).clamp_min(1e-12)
+        found["watched_u"] = float(u.mean())
+        found["watched_spread"] = float(spread.mean())
+        if self.before is not None:
+            found["watched_drift"] = float(((u - self.before).mean(1).abs() / spread).mean())
+            found["watched_rank_correlation"] = float(_rank_correlation(u, self.before).mean())
+        if remember:
+            self.before = u
+        if isinstance(self.learner, SamplingLearner):
+            found |= self._samples(self.learner, step, u, spread)
+        return found
+
+    def _samples(self, learner: SamplingLearner, step: int, u: Tensor, spread: Tensor) -> dict[str, float]:
+        n, rng = learner.replicas, streams(self.seeds, "health", step, device=self.watched.device)
+        with frozen(learner.generator, learner.potential):
+            x, h = learner.generator.propose(n * self.n_samples, rng)
+            x, _ = learner.revise(x, h, rng)
+            u_samples = learner.potential(x).reshape(n, -1)
+        outside = torch.maximum(self._low - x, x - self._high) / self._span
+        worst = outside.flatten(1).amax(1)
+        weights = torch.softmax(u_samples.double(), 1)
+        effective = 1 / weights.square().sum(1) / u_samples.shape[1]
+        return {
+            "watched_gap": float(((u.mean(1) - u_samples.mean(1)) / spread).mean()),
+            "samples_outside": float((worst > MARGIN).float().mean()),
+            "samples_far": float((worst > FAR).float().mean()),
+            "samples_effective": float(effective.mean()),
+        }
+
+    def _gradients(self) -> dict[str, float]:
+        found = {}
+        for name in self.learner.optimizers:
+            grads = [p.grad for p in self.learner.modules[name].parameters() if p.grad is not None]
+            if grads:
+                norms = torch.stack(torch._foreach_norm(grads))
+                found[f"{name}_gradient"] = float(norms.norm())
+        return found
+
+
+def complaint(numbers: Mapping[str, float]) -> str | None:
+    """Why a run with these numbers is lost; None if it is not."""
+    for name, value in numbers.items():
+        if value != value or abs(value) == float("inf"):
+            return f"{name.replace('_', ' ')} is not finite"
+    gap, far = numbers.get("watched_gap", 0.0), numbers.get("samples_far", 0.0)
+    if abs(gap) > GAP_LIMIT:
+        return f"the gap between held-out rows and samples is {gap:.3g} standard deviations"
+    if far > LEFT_LIMIT:
+        return f"{100 * far:.0f} % of the samples are far outside the range of the data"
+    return None
+
+
+def _rank_correlation(a: Tensor, b: Tensor) -> Tensor:
+    """Spearman's, of each row of a with that of b."""
+    ranks = [v.argsort(1).argsort(1).double() for v in (a, b)]
+    centred = [r - r.mean(1, keepdim=True) for r in ranks]
+    found: Tensor = (centred[0] * centred[1]).sum(1) / (centred[0].norm(dim=1) * centred[1].norm(dim=1)).clamp_min(
+        1e-12
+    )
+    return found

@@ -37,6 +37,10 @@ class ProgressBar:
         """One step done."""
         self._bar.advance(self._task)
 
+    def move_to(self, step: int) -> None:
+        """Forward or back to a step."""
+        self._bar.update(self._task, completed=step)
+
     def show(self, numbers: Mapping[str, float]) -> None:
         """Numbers to show beside the bar."""
         text = "  ".join(f"{name} {value:.3g}" for name, value in numbers.items())

@@ -6,6 +6,7 @@ checkpoint, it ends with the same bits as one that was never interrupted.
 
 from __future__ import annotations
 
+import logging
 import signal
 import threading
 import time
@@ -20,14 +21,19 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from nrf.errors import CheckpointError, InputError, NonFiniteError
-from nrf.learners.base import Learner
-from nrf.seeds import streams
+from nrf.learners.base import Learner, SamplingLearner
+from nrf.seeds import stream, streams
 from nrf.training import checkpoint as ckpt
 from nrf.training.batches import Batches
 from nrf.training.folder import RunFolder
-from nrf.training.health import require_finite_state
+from nrf.training.health import Health, complaint, require_finite_state
 from nrf.training.progress import ProgressBar
 
+log = logging.getLogger(__name__)
+
+MOST_WATCHED = 5000
+MOST_ROLLBACKS = 5
+"""After so many times half the step, a run is given up."""
 COMPILE_FROM = 10_000
 """Iterations from which compiling the revision pays: it costs ten to thirty seconds and wins milliseconds."""
 
@@ -54,6 +60,11 @@ class TrainConfig:
     """Decay of averaged weights of both networks, kept beside the last ones; none if not given."""
     threads: int | None = None
     """Threads of the linear algebra; tiny networks are fastest with 1. All cores if not given."""
+    watch_share: float = 0.0
+    """Share of the rows, 5,000 at most, that is kept out of training and watched: each line of metrics then says how
+    healthy the run is."""
+    guard: bool = False
+    """Where a watched run diverges, go back to its last good checkpoint and on with half the sampler's step."""
     compile: Literal["auto", "always", "never"] = "auto"
     """Compile the revision: where the run is long enough to win the compiler's time back, always, or never."""
 
@@ -76,6 +87,10 @@ class TrainConfig:
             raise InputError(f"ema_decay must lie between 0 and 1, got {self.ema_decay}")
         if not 0 <= self.lr_final <= 1:
             raise InputError(f"lr_final must lie between 0 and 1, got {self.lr_final}")
+        if not 0 <= self.watch_share <= 0.5:
+            raise InputError(f"watch_share must lie between 0 and 0.5, got {self.watch_share}")
+        if self.guard and self.watch_share == 0:
+            raise InputError("a guard needs rows to watch: set watch_share, to 0.05 for example")
 
     def length(self, batches_per_epoch: int) -> int:
         """The run's length in iterations."""
@@ -107,7 +122,13 @@ class Trainer:
         description: Mapping[str, Any] | None = None,
     ) -> None:
         self.learner, self.config, self.folder, self.description = learner, config, folder, description or {}
+        watched, data = _set_aside(data, config.watch_share, seeds[0])
         self.batches = Batches(data, config.batch_size, seeds)
+        self.health = None
+        if watched is not None:
+            self.health = Health(learner, watched, data, self.batches.batch_size, seeds)
+        self.rollbacks = 0
+        self._good: ckpt.Checkpoint | None = None
         self.total = config.length(self.batches.per_epoch)
         self.rng = streams(seeds, "learner", device=data.device)
         self.averages = _averages(learner.modules, config.ema_decay)
@@ -136,6 +157,14 @@ class Trainer:
             return False
         stored = ckpt.read(path)
         self._require_same_data(stored, path)
+        for _ in range(stored.meta["rollbacks"]):
+            self._shorten_steps()
+        self._restore(stored, path)
+        self._last_good = path
+        folder.rewind_metrics(self.step)
+        return True
+
+    def _restore(self, stored: ckpt.Checkpoint, path: Path) -> None:
         for name, module in self.learner.modules.items():
             ckpt.load_module(module, stored, f"module/{name}", path)
         for name, optimizer in self.learner.optimizers.items():
@@ -146,9 +175,9 @@ class Trainer:
         self.step = stored.meta["step"]
         self._seconds = stored.meta["seconds"]
         self._sums, self._count = dict(stored.meta["sums"]), stored.meta["count"]
-        self._last_good = path
-        folder.rewind_metrics(self.step)
-        return True
+        self.rollbacks = stored.meta["rollbacks"]
+        if self.health is not None:
+            self.health.before = stored.tensors.get("health/before")
 
     def fit(
         self,
@@ -164,30 +193,77 @@ class Trainer:
         ):
             enough = False
             while self.step < self.total:
+                if self.config.guard and self._good is None:
+                    self._good = self._packed()
                 started = time.perf_counter()
-                self._iterate()
-                self._seconds += time.perf_counter() - started
-                bar.advance()
-                if self.step % self.config.log_every == 0 or self.step == self.total:
-                    row = self._log()
-                    bar.show({k: row[k] for k in list(row)[3:6]})
-                    enough = on_log is not None and on_log(self, row) is True
-                stop = stop_requested() or enough
-                due = stop or self.step % self.config.checkpoint_every == 0 or self.step == self.total
-                if due and self.folder is not None:
-                    self.save()
+                try:
+                    self._iterate()
+                    self._seconds += time.perf_counter() - started
+                    bar.advance()
+                    if self.step % self.config.log_every == 0 or self.step == self.total:
+                        row = self._log()
+                        bar.show({k: row[k] for k in list(row)[3:6]})
+                        enough = on_log is not None and on_log(self, row) is True
+                    stop = stop_requested() or enough
+                    due = stop or self.step % self.config.checkpoint_every == 0 or self.step == self.total
+                    if due and (self.folder is not None or self.config.guard):
+                        self._keep()
+                except NonFiniteError as error:
+                    if not self.config.guard or self.rollbacks >= MOST_ROLLBACKS:
+                        raise
+                    self._roll_back(error)
+                    bar.move_to(self.step)
+                    continue
                 if stop and self.step < self.total:
                     return False
         return True
 
+    def _keep(self) -> None:
+        if self.config.guard and self._count:  # not looked at yet
+            assert self.health is not None
+            _refuse(self.health.measure(self.step, remember=False))
+        if self.folder is not None:
+            self.save()
+        if self.config.guard:
+            self._good = self._packed()
+
+    def _roll_back(self, error: NonFiniteError) -> None:
+        """Back to the last good state, and on from there with half the step."""
+        assert self._good is not None
+        lost, there, times = self.step, int(self._good.meta["step"]), self.rollbacks + 1
+        self._shorten_steps()
+        self._restore(self._good, Path("memory"))
+        self.rollbacks = times
+        if self.folder is not None:
+            self.folder.rewind_metrics(self.step)
+        log.warning("step %d: %s; back to step %d with half the sampler's step", lost, error, there)
+
+    def _shorten_steps(self) -> None:
+        if not isinstance(self.learner, SamplingLearner):
+            kind = type(self.learner).__name__
+            raise InputError(f"{kind} has no sampler whose step could be halved; leave guard out")
+        self.learner.shorten_steps(0.5)
+
     def save(self) -> Path:
         """Write a checkpoint of this moment, unless the state is not sound."""
+        stored = self._packed()
+        folder = self._folder()
+        path = folder.checkpoint_path(self.step)
+        ckpt.write(path, stored)
+        self._last_good = path
+        folder.prune(self.config.keep)
+        return path
+
+    def _packed(self) -> ckpt.Checkpoint:
+        """A copy of all that a run goes on from."""
         try:
             require_finite_state(self.learner.modules)
         except NonFiniteError as error:
             raise self._stopped(error, self.step) from error
         tensors, groups = ckpt.pack(self.learner.modules, self.learner.optimizers, self.averages)
         tensors["rng/learner"] = self.rng.get_state()
+        if self.health is not None and self.health.before is not None:
+            tensors["health/before"] = self.health.before
         epoch, cursor = self.batches.position(self.step)
         meta = {
             **self.description,
@@ -195,6 +271,7 @@ class Trainer:
             "seconds": self._seconds,
             "sums": self._sums,
             "count": self._count,
+            "rollbacks": self.rollbacks,
             "optimizers": groups,
             "averaged": sorted(self.averages),
             "order": {
@@ -205,12 +282,7 @@ class Trainer:
                 "fingerprint": self._fingerprint,
             },
         }
-        folder = self._folder()
-        path = folder.checkpoint_path(self.step)
-        ckpt.write(path, ckpt.Checkpoint(tensors, meta))
-        self._last_good = path
-        folder.prune(self.config.keep)
-        return path
+        return ckpt.Checkpoint({name: value.clone() for name, value in tensors.items()}, meta)
 
     def _folder(self) -> RunFolder:
         if self.folder is None:
@@ -241,6 +313,11 @@ class Trainer:
         means = {name: value / self._count for name, value in self._sums.items()}
         epoch, _ = self.batches.position(self.step)
         row = {"step": self.step, "epoch": epoch, "seconds": round(self._seconds, 3), **means}
+        if self.health is not None:
+            row |= self.health.measure(self.step)
+        if self.config.guard:
+            _refuse(row)
+            row["rollbacks"] = self.rollbacks
         if self.folder is not None:
             self.folder.append_metrics(row)
         self._sums, self._count = {}, 0
@@ -263,6 +340,23 @@ class Trainer:
             raise InputError(
                 f"{path}: averaged weights were {'kept' if stored.meta['averaged'] else 'not kept'} before"
             )
+
+
+def _refuse(numbers: Mapping[str, float]) -> None:
+    trouble = complaint(numbers)
+    if trouble is not None:
+        raise NonFiniteError(trouble)
+
+
+def _set_aside(data: Tensor, share: float, seed: int) -> tuple[Tensor | None, Tensor]:
+    """Rows to watch, none if the share is 0, and rows to train on."""
+    if share == 0:
+        return None, data
+    n = min(MOST_WATCHED, round(share * len(data)))
+    if n < 2:
+        raise InputError(f"a share of {share} of {len(data)} rows is too little to watch; raise watch_share")
+    order = torch.randperm(len(data), generator=stream(seed, "watched")).to(data.device)
+    return data[order[:n]], data[order[n:]]
 
 
 def _averages(modules: Mapping[str, nn.Module], decay: float | None) -> dict[str, AveragedModel]:

@@ -1,0 +1,161 @@
+"""Watching a run without labels: the numbers, the guard, and that looking changes nothing."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import spearmanr
+
+from nrf.errors import InputError, NonFiniteError
+from nrf.experiments.base import build_learner
+from nrf.experiments.presets import find_preset
+from nrf.experiments.run import train
+from nrf.samplers import SGLD
+from nrf.training import RunFolder, TrainConfig, Trainer
+from nrf.training.health import Health, complaint
+
+PRESET = find_preset("gmm-short")
+DATA = torch.randn(400, 2, generator=torch.Generator().manual_seed(0))
+
+
+def config(**changes):
+    plain = TrainConfig(batch_size=20, iterations=12, log_every=4, checkpoint_every=6, compile="never")
+    return replace(plain, **changes)
+
+
+def trainer(preset=PRESET, **changes):
+    learner = build_learner(preset, DATA)
+    return Trainer(learner, DATA, config(**changes), preset.seeds)
+
+
+@pytest.fixture
+def health():
+    learner = build_learner(PRESET, DATA)
+    return Health(learner, DATA[:50], DATA[50:], 30, [0])
+
+
+def test_the_first_numbers_are_what_they_say(health):
+    learner = health.learner
+    first = health.measure(0)
+    u = learner.potential(DATA[:50]).detach()
+    assert first["watched_u"] == pytest.approx(float(u.mean()), abs=1e-5)
+    assert first["watched_spread"] == pytest.approx(float(u.std()), rel=1e-4)
+    assert "watched_drift" not in first
+    with torch.no_grad():
+        for p in learner.potential.parameters():
+            p.add_(0.1 * torch.randn(p.shape, generator=torch.Generator().manual_seed(1)))
+    second = health.measure(1)
+    v = learner.potential(DATA[:50]).detach()
+    assert second["watched_drift"] == pytest.approx(float((v - u).mean().abs() / v.std()), rel=1e-3)
+    assert second["watched_rank_correlation"] == pytest.approx(spearmanr(u, v).statistic, abs=1e-6)
+    assert second["samples_outside"] >= second["samples_far"]
+    assert 0 < second["samples_effective"] <= 1
+
+
+def test_samples_far_away_are_counted(health):
+    with torch.no_grad():
+        for p in health.learner.generator.network[-3].parameters():
+            p.mul_(100)
+    found = health.measure(0)
+    assert found["samples_outside"] > 0.8
+    assert found["samples_far"] > 0.5
+
+
+def test_looking_changes_nothing():
+    plain = trainer(watch_share=0.1)
+    plain.fit(quiet=True)
+    looked = trainer(watch_share=0.1, log_every=1)
+    looked.fit(quiet=True)
+    for name, value in plain.learner.potential.state_dict().items():
+        assert torch.equal(value, looked.learner.potential.state_dict()[name])
+
+
+def test_watched_rows_are_not_trained_on():
+    run = trainer(watch_share=0.1)
+    assert run.health is not None
+    assert len(run.health.watched) == 40
+    assert len(run.batches.data) == 360
+    rows = {tuple(r) for r in run.batches.data.tolist()}
+    assert not any(tuple(r) in rows for r in run.health.watched.tolist())
+
+
+def test_replicas_are_watched_too():
+    run = trainer(replace(PRESET, replicas=3), watch_share=0.1)
+    rows = []
+    run.fit(quiet=True, on_log=lambda _, row: rows.append(dict(row)))
+    assert run.health is not None
+    assert run.health.before.shape == (3, 40)
+    assert np.isfinite(list(rows[-1].values())).all()
+    assert "watched_rank_correlation" in rows[-1]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "words"),
+    [
+        ({"u_data": float("nan")}, "u data is not finite"),
+        ({"watched_gap": 1e4}, "gap between held-out rows and samples is 1e"),
+        ({"samples_far": 0.95}, "95 % of the samples"),
+    ],
+)
+def test_complaints(numbers, words):
+    assert words in str(complaint(numbers))
+
+
+def test_a_sound_run_has_no_complaint():
+    rows = []
+    trainer(watch_share=0.1, guard=True).fit(quiet=True, on_log=lambda _, row: rows.append(dict(row)))
+    assert complaint(rows[-1]) is None
+    assert rows[-1]["rollbacks"] == 0
+
+
+def test_a_run_that_diverges_goes_back_and_on_with_half_the_step(caplog):
+    wild = replace(PRESET, sampler=SGLD(step_size=3.0, temperature=0.0))
+    unguarded = trainer(wild, watch_share=0.1, iterations=200, checkpoint_every=20)
+    rows = []
+    unguarded.fit(quiet=True, on_log=lambda _, row: rows.append(dict(row)))
+    assert any(complaint(row) for row in rows), "the case is meant to diverge"
+    run = trainer(wild, watch_share=0.1, guard=True, iterations=200, checkpoint_every=20)
+    with caplog.at_level(logging.WARNING):
+        try:
+            run.fit(quiet=True)
+        except NonFiniteError:
+            assert run.rollbacks == 5
+    assert run.rollbacks >= 1
+    assert run.learner.sampler.step_size == pytest.approx(3.0 / 2**run.rollbacks)
+    assert "with half the sampler's step" in caplog.text
+
+
+def test_a_guarded_run_is_resumed_bit_by_bit(tmp_path):
+    preset = replace(PRESET, sampler=SGLD(step_size=1.0, temperature=0.0))
+    preset = replace(preset, train=config(watch_share=0.1, guard=True, iterations=40, checkpoint_every=8, log_every=4))
+    train("x", preset, tmp_path / "whole", quiet=True)
+
+    class KilledError(Exception):
+        pass
+
+    def kill(trainer, row):
+        if row["step"] == 28:
+            raise KilledError
+
+    with pytest.raises(KilledError):
+        train("x", preset, tmp_path / "cut", quiet=True, on_log=kill)
+    train("x", preset, tmp_path / "cut", quiet=True, resume=True)
+    lines = [RunFolder(tmp_path / name).metrics() for name in ("whole", "cut")]
+    for rows in lines:
+        for row in rows:
+            row.pop("seconds")
+    assert json.dumps(lines[0]) == json.dumps(lines[1])
+
+
+def test_what_cannot_be_watched_says_so():
+    with pytest.raises(InputError, match="a guard needs rows to watch"):
+        config(guard=True)
+    with pytest.raises(InputError, match="watch_share must lie"):
+        config(watch_share=0.9)
+    with pytest.raises(InputError, match="too little to watch"):
+        trainer(watch_share=0.001)
