@@ -13,7 +13,7 @@ from PIL import Image
 
 from nrf import data
 from nrf.data import cifar10, gmm, kddcup99, mnist
-from nrf.errors import DataError
+from nrf.errors import DataError, InputError
 
 
 def _found(name: str) -> bool:
@@ -278,9 +278,14 @@ def test_kdd_needs_attacks_to_train_on(tmp_path: Path) -> None:
         kddcup99.split(kddcup99.read(_kdd(tmp_path, [_line("normal.")] * 4)), seed=0)
 
 
-def test_load_split_checks_the_file(tmp_path: Path) -> None:
+def test_only_random_splits_have_a_number(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="digits has one split, number 0; got 3"):
+        data.resolve("digits", split=3)
+
+
+def test_a_split_checks_the_file(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"kddcup\.data_10_percent\.gz: found"):
-        kddcup99.load_split(_kdd(tmp_path, [_line("smurf.")]), seed=0)
+        data.resolve("kddcup99", _kdd(tmp_path, [_line("smurf.")]), split=3)
 
 
 @pytest.mark.data

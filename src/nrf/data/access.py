@@ -37,17 +37,22 @@ def locate(name: str, path: Path | None = None) -> Path | None:
     return search(chosen, path) if chosen.files else None
 
 
-def resolve(name: str, path: Path | None = None, *, fetch: bool = True) -> Splits:
+def resolve(name: str, path: Path | None = None, *, fetch: bool = True, split: int = 0) -> Splits:
     """Load a dataset by name, with the content of every file checked.
 
     Looked for in: ``path``, else ``$NRF_DATA``, else the cache folder, else fetched into it (unless
     ``fetch=False``). A ``path`` that does not hold the files is an error, not a reason to look elsewhere.
 
+    Where a dataset has no fixed test set, ``split`` is the seed that training and test rows are drawn with.
+
     >>> resolve("gmm").train.shape
     (1600, 2)
     """
     chosen = dataset(name)
-    return chosen.load(_folder(chosen, path, fetch=fetch))
+    if split and chosen.draw_split is None:
+        raise InputError(f"{name} has one split, number 0; got {split}")
+    folder = _folder(chosen, path, fetch=fetch)
+    return chosen.draw_split(folder, split) if chosen.draw_split is not None else chosen.load(folder)
 
 
 def verify(name: str, path: Path | None = None) -> list[Check]:

@@ -190,6 +190,8 @@ class Dataset:
     facts: Callable[[Splits], Iterable[Check]] | None = None
     image_shape: tuple[int, int, int] | None = None
     """(channels, height, width), where an event can be looked at as an image."""
+    draw_split: Callable[[Path | None, int], Splits] | None = None
+    """Where training and test rows are drawn at random: the split of a seed; ``load`` gives that of seed 0."""
 
 
 def given(folder: Path | None, name: str) -> Path:

@@ -25,6 +25,7 @@ import gzip
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -39,7 +40,6 @@ from nrf.data.base import (
     Splits,
     fact,
     given,
-    require,
     unreadable_as_data_error,
 )
 from nrf.data.sources import download, first_of
@@ -125,38 +125,53 @@ def _numbers(values: Sequence[bytes], name: str, path: Path) -> npt.NDArray[np.f
         raise DataError(f"{path}, feature {name}: {error}; run `nrf data fetch kddcup99`") from error
 
 
-def split(table: Table, seed: int) -> Splits:
-    """Set a random half aside for testing; train on the label-0 rows of the other half."""
+class Halves(NamedTuple):
+    """Rows of the file."""
+
+    train: npt.NDArray[np.int64]
+    test: npt.NDArray[np.int64]
+
+
+def divide(table: Table, seed: int) -> Halves:
+    """A random half to test on, and the label-0 rows of the other half."""
     order = np.random.default_rng(seed).permutation(len(table.index))
     first, second = np.split(order, [len(order) // 2])
     train = first[table.labels[first] == 0]
     if len(train) == 0:
         raise DataError("kddcup99: the training half has no attack rows; run `nrf data verify kddcup99`")
+    return Halves(train, second)
+
+
+def scaled(table: Table, train: npt.NDArray[np.int64]) -> FloatArray:
+    """All distinct rows, encoded, with continuous columns scaled by the training rows."""
     seen = table.continuous[np.unique(table.index[train])]
     low, span = seen.min(axis=0), np.ptp(seen, axis=0)
-    scaled = np.where(span > 0, (table.continuous - low) / np.where(span > 0, span, 1.0), 0.0)
-    rows = np.concatenate([scaled.astype(np.float32), table.one_hot], axis=1)
+    continuous = np.where(span > 0, (table.continuous - low) / np.where(span > 0, span, 1.0), 0.0)
+    return np.concatenate([continuous.astype(np.float32), table.one_hot], axis=1)
+
+
+def split(table: Table, seed: int) -> Splits:
+    """Set a random half aside for testing; train on the label-0 rows of the other half."""
+    train, test = divide(table, seed)
+    rows = scaled(table, train)
     return Splits(
         "kddcup99",
         rows[table.index[train]],
         None,
-        rows[table.index[second]],
-        table.labels[second],
+        rows[table.index[test]],
+        table.labels[test],
         columns=table.columns,
     )
 
 
-def load_split(path: Path | None = None, seed: int = 0) -> Splits:
-    """Find, check and read the file, and return the split drawn with ``seed``.
-
-    ``path`` works as in :func:`nrf.data.resolve`: left out, the file is looked for and fetched if need be.
-    """
-    return split(read(require(DATASET, path)), seed)
+def draw_split(folder: Path | None, seed: int) -> Splits:
+    """Read the file in ``folder`` and return the split drawn with ``seed``."""
+    return split(read(given(folder, "kddcup99")), seed)
 
 
 def load(folder: Path | None) -> Splits:
     """Read the file in ``folder`` and return the split drawn with seed 0."""
-    return split(read(given(folder, "kddcup99")), seed=0)
+    return draw_split(folder, 0)
 
 
 def fetch(folder: Path, notify: Notify) -> None:
@@ -190,4 +205,5 @@ DATASET = Dataset(
     (FILE,),
     fetch,
     facts,
+    draw_split=draw_split,
 )

@@ -45,6 +45,8 @@ class DataConfig:
     """Dataset (see `nrf data list`)."""
     normal: int | None = None
     """Train on this class only, the others being anomalies; all classes if not given."""
+    split: int = 0
+    """Seed of the split into training and test rows, for data that have no fixed one."""
     path: Path | None = None
     """Folder that holds the files; else $NRF_DATA, the cache, or a fetch."""
 
@@ -77,7 +79,7 @@ class Preset:
 
 def load_splits(config: DataConfig) -> Splits:
     """The preset's data, reduced to one class where it says so."""
-    splits = resolve(config.name, config.path)
+    splits = resolve(config.name, config.path, split=config.split)
     return splits if config.normal is None else one_class(splits, config.normal)
 
 

@@ -11,7 +11,7 @@ from nrf.metrics.density import (
     mean_log_likelihood,
     mixture_log_density,
 )
-from nrf.metrics.detection import auroc, nearest_neighbour_score
+from nrf.metrics.detection import auroc, flagged_metrics, nearest_neighbour_score
 from nrf.metrics.gaussian import fitted_gaussian_kl, perfect_kl
 from nrf.metrics.modes import ModeCoverage, mode_coverage
 
@@ -21,6 +21,7 @@ __all__ = [
     "auroc",
     "fitted_gaussian_kl",
     "fitted_inverse_temperature",
+    "flagged_metrics",
     "kernel_log_likelihood",
     "kl_from",
     "log_partition",

@@ -22,6 +22,30 @@ def auroc(score: NDArray[np.floating], anomaly: NDArray[np.integer]) -> float:
     return float(roc_auc_score(1 - anomaly, score))
 
 
+def flagged_metrics(score: NDArray[np.floating], anomaly: NDArray[np.integer], share: float) -> dict[str, float]:
+    """Precision, recall and F1 when the lowest-scoring share of the rows is flagged, and average precision.
+
+    Anomalies are the positive class; of rows with equal scores those that come first are flagged first.
+
+    Example:
+        >>> found = flagged_metrics(np.array([0.9, 0.1, 0.2, 0.8]), np.array([0, 1, 0, 0]), share=0.5)
+        >>> found["precision"], found["recall"]
+        (0.5, 1.0)
+    """
+    from sklearn.metrics import average_precision_score
+
+    if not 0 < share < 1:
+        raise InputError(f"the share to flag must lie between 0 and 1, got {share}")
+    if len(np.unique(anomaly)) != 2:
+        raise InputError("precision and recall need both normal rows (0) and anomalies (1) among the labels")
+    n = max(1, round(share * len(score)))
+    hits = int(anomaly[np.argsort(score, kind="stable")[:n]].sum())
+    precision, recall = hits / n, hits / int(anomaly.sum())
+    f1 = 2 * precision * recall / (precision + recall) if hits else 0.0
+    average = float(average_precision_score(anomaly, -score))
+    return {"precision": precision, "recall": recall, "F1": f1, "average precision": average}
+
+
 def nearest_neighbour_score(train: NDArray[np.floating], rows: NDArray[np.floating]) -> NDArray[np.floating]:
     """Minus the Euclidean distance to the nearest training row: the control that every detector should beat.
 
