@@ -221,7 +221,7 @@ def test_every_built_experiment_is_in_the_list():
 
 def test_states(tmp_path):
     assert state("sampler-study", tmp_path).startswith("not run")
-    assert state("kddcup", tmp_path) == "not built yet"
+    assert state("ablation", tmp_path) == "not built yet"
     replace(RECORD, experiment="sampler-study").write(tmp_path / "sampler-study.json")
     assert state("sampler-study", tmp_path) == "1 rows, commit abc, 2 s"
 
@@ -230,7 +230,7 @@ def test_names_that_do_not_exist(capsys):
     with pytest.raises(InputError, match="did you mean sampler-study"):
         find_experiment("sampler-studi")
     with pytest.raises(InputError, match="not built yet"):
-        find_experiment("kddcup")
+        find_experiment("ablation")
     assert main(["reproduce"]) == 2
     assert "which experiment?" in capsys.readouterr().err
     assert main(["reproduce", "--list"]) == 0

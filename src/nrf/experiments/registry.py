@@ -8,6 +8,8 @@ from pathlib import Path
 from nrf.errors import InputError
 from nrf.experiments.detectors import Detectors
 from nrf.experiments.gmm import Mixture
+from nrf.experiments.kddcup import KDDCup
+from nrf.experiments.kddcup_ablation import KDDAblation
 from nrf.experiments.record import Record
 from nrf.experiments.reproduce import Experiment
 from nrf.experiments.sampler_study import SamplerStudy
@@ -15,6 +17,8 @@ from nrf.experiments.sampler_study import SamplerStudy
 EXPERIMENTS: dict[str, Experiment] = {
     "sampler-study": SamplerStudy(),
     "gmm": Mixture(),
+    "kddcup": KDDCup(),
+    "kddcup-ablation": KDDAblation(),
     "detectors": Detectors(),
 }
 
@@ -31,6 +35,7 @@ PAPER: dict[str, str] = {
 
 
 OURS: dict[str, str] = {
+    "kddcup-ablation": "what steadies training on KDDCUP",
     "detectors": "NRFDetector beside other detectors on 16 data sets",
 }
 """What the paper does not have."""

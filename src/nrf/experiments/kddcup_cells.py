@@ -1,0 +1,181 @@
+"""KDDCUP: what one split is, and one model on it, looked at after every epoch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from nrf.data import Splits
+from nrf.data import kddcup99 as kdd
+from nrf.data.base import require
+from nrf.detect import NRFDetector
+from nrf.detect.recipe import recipe_for
+from nrf.detect.selection import made_anomalies, synthetic_auroc
+from nrf.experiments.base import Preset
+from nrf.experiments.run import train
+from nrf.metrics import auroc, flagged_metrics
+from nrf.models import frozen
+from nrf.training import Trainer
+from nrf.training.checkpoint import write_atomically
+
+WATCHED = 0.025
+"""Share of the training rows that is kept out of training, to tell how it goes."""
+MOST_WATCHED = 5000
+FLAGGED = 0.2
+"""Share of the test rows that is flagged."""
+CHUNK = 8192
+
+Scores = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Split:
+    """One split: what is trained on, and the test half as distinct rows."""
+
+    splits: Splits
+    distinct: NDArray[np.float32]
+    """Encoded distinct rows of the file."""
+    test: NDArray[np.int64]
+    """Which distinct row each test row is."""
+    labels: NDArray[np.int64]
+    unseen: NDArray[np.int64]
+    """Distinct rows, of different features, that are in the test half and not in the training half."""
+    unseen_labels: NDArray[np.int64]
+
+    def numbers(self, scores: Scores) -> dict[str, float]:
+        """Metrics of a score of the distinct rows, on all test rows and on unseen ones."""
+        found = _metrics(scores[self.test], self.labels)
+        unseen = _metrics(scores[self.unseen], self.unseen_labels, share=float(self.unseen_labels.mean()))
+        return found | {f"unseen {name}": value for name, value in unseen.items()}
+
+
+def _metrics(scores: Scores, labels: NDArray[np.int64], share: float = FLAGGED) -> dict[str, float]:
+    return flagged_metrics(scores, labels, share) | {"AUROC": auroc(scores, labels)}
+
+
+@lru_cache(maxsize=1)
+def _table(folder: Path, max_rows: int | None) -> tuple[kdd.Table, NDArray[np.int64]]:
+    """The file, or some of its rows, and for each distinct line the first one with the same features."""
+    table = kdd.read(folder)
+    if max_rows is not None:
+        rows = np.random.default_rng(0).permutation(len(table.index))[:max_rows]
+        table = replace(table, index=table.index[rows], labels=table.labels[rows])
+    rows = np.ascontiguousarray(np.concatenate([table.continuous, table.one_hot], axis=1))
+    _, first, inverse = np.unique(rows.view(f"V{rows.strides[0]}").ravel(), return_index=True, return_inverse=True)
+    return table, first[inverse]
+
+
+@lru_cache(maxsize=1)
+def load(split: int, path: Path | None = None, max_rows: int | None = None) -> Split:
+    """The split of a seed, of the whole file or of some of its rows."""
+    table, same = _table(require(kdd.DATASET, path), max_rows)
+    parts = kdd.divide(table, split)
+    known = set(same[table.index[parts.train]].tolist())
+    at_test = table.index[parts.test]
+    places, first = np.unique(same[at_test], return_index=True)
+    new = np.array([place not in known for place in places.tolist()])
+    return Split(
+        kdd.split(table, split),
+        kdd.scaled(table, parts.train),
+        at_test,
+        table.labels[parts.test],
+        places[new],
+        table.labels[parts.test][first[new]],
+    )
+
+
+# ------------------------------------------------------------------------------------------------------------ one model
+
+
+def train_and_watch(preset: Preset, split: Split, out: Path) -> list[dict[str, float]]:
+    """Train on a split, or go on with it; numbers of the model as it was after every epoch.
+
+    Besides metrics on test rows, which choose nothing but the column `oracle`, there are the run's health and how well
+    watched rows are told from anomalies made of them.
+    """
+    curve_path = out / "curve.json"
+    per_epoch = _batches(preset, split.splits)
+    preset = replace(preset, train=replace(preset.train, log_every=per_epoch, checkpoint_every=per_epoch))
+    curve: list[dict[str, float]] = json.loads(curve_path.read_text()) if curve_path.is_file() else []
+
+    def look(trainer: Trainer, row: Mapping[str, float]) -> None:
+        assert trainer.health is not None
+        del curve[trainer.step // per_epoch - 1 :]
+        kept = {name: float(value) for name, value in row.items() if name != "seconds"}
+        for kind, potential in _potentials(trainer).items():
+            numbers = split.numbers(potential_of(potential, split.distinct))
+            numbers["synthetic AUROC"] = synthetic(potential, trainer.health.watched)
+            kept |= {f"{kind}: {name}": value for name, value in numbers.items()}
+        curve.append(kept)
+        write_atomically(curve_path, json.dumps(curve).encode())
+
+    trainer = train("kddcup", preset, out, resume=True, quiet=True, splits=split.splits, on_log=look)
+    if trainer.step < trainer.total:
+        raise KeyboardInterrupt
+    return curve
+
+
+def detect_and_watch(split: Split, seed: int, epochs: int, **settings: Any) -> list[dict[str, float]]:
+    """Fit a detector on a split; numbers of the model as it was after every epoch.
+
+    Args:
+        split: The split.
+        seed: Of the detector.
+        epochs: Passes over the rows it learns from.
+        settings: Of the detector, in place of its defaults.
+    """
+    rows = split.splits.train
+    order = np.random.default_rng(seed).permutation(len(rows))
+    n_watched = min(MOST_WATCHED, round(WATCHED * len(rows)))
+    watched, learned = rows[order[:n_watched]], rows[order[n_watched:]]
+    curve: list[dict[str, float]] = []
+
+    def look(detector: NRFDetector, row: Mapping[str, float]) -> None:
+        numbers = split.numbers(detector.score_samples(split.distinct).astype(np.float32))
+        numbers["synthetic AUROC"] = synthetic_auroc(detector, watched)
+        kept = {name: float(value) for name, value in row.items() if name != "seconds"}
+        curve.append(kept | {f"last weights: {name}": value for name, value in numbers.items()})
+
+    detector = NRFDetector(random_state=seed, callbacks=[look], **settings)
+    n_learned = len(learned) - round(detector.calibration_share * len(learned))
+    batch = settings.get("batch_size") or recipe_for(n_learned, rows.shape[1:], {}).train.batch_size
+    detector.set_params(batch_size=batch, iterations=epochs * (n_learned // batch)).fit(learned)
+    return curve
+
+
+def _potentials(trainer: Trainer) -> dict[str, nn.Module]:
+    found = {"last weights": trainer.learner.modules["potential"]}
+    if trainer.averages:
+        found["averaged weights"] = trainer.averages["potential"].module
+    return found
+
+
+def potential_of(potential: nn.Module, rows: NDArray[np.float32]) -> Scores:
+    """The potential of each row."""
+    with torch.no_grad(), frozen(potential):
+        parts = [potential(part) for part in torch.split(torch.from_numpy(rows), CHUNK)]
+    return torch.cat(parts).numpy()
+
+
+def synthetic(potential: nn.Module, watched: Tensor) -> float:
+    """Mean AUROC of watched rows against anomalies made of them."""
+    with torch.no_grad(), frozen(potential):
+        normal = potential(watched).numpy()
+        truth = np.repeat([0, 1], len(normal))
+        made = [potential(rows).numpy() for rows in made_anomalies(watched).values()]
+    return float(np.mean([auroc(np.concatenate([normal, scores]), truth) for scores in made]))
+
+
+def _batches(preset: Preset, splits: Splits) -> int:
+    n = len(splits.train)
+    watched = min(MOST_WATCHED, round(preset.train.watch_share * n))
+    return (n - watched) // min(preset.train.batch_size, n - watched)
