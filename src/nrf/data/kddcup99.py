@@ -110,6 +110,20 @@ def read(folder: Path) -> Table:
     return Table(continuous, np.concatenate(blocks, axis=1), (*continuous_names, *block_names), index, anomaly[index])
 
 
+def features(table: Table) -> dict[str, npt.NDArray[np.float64] | npt.NDArray[np.object_]]:
+    """The distinct rows as they stand in the file, by column: numbers, and the categories as strings."""
+    n_continuous = table.continuous.shape[1]
+    numbers = dict(zip(table.columns[:n_continuous], table.continuous.T, strict=True))
+    names = [name.partition("=") for name in table.columns[n_continuous:]]
+    found: dict[str, npt.NDArray[np.float64] | npt.NDArray[np.object_]] = {}
+    found |= numbers
+    for feature in dict.fromkeys(feature for feature, _, _ in names):
+        places = [i for i, (owner, _, _) in enumerate(names) if owner == feature]
+        levels = np.array([names[i][2] for i in places], dtype=object)
+        found[feature] = levels[table.one_hot[:, places].argmax(axis=1)]
+    return found
+
+
 def _encode(values: Sequence[bytes]) -> tuple[list[bytes], npt.NDArray[np.int64]]:
     """Return the distinct values in order of appearance, and the position of each value among them."""
     codes: dict[bytes, int] = {}

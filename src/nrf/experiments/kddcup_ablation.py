@@ -39,7 +39,7 @@ class AblationConfig:
 
     splits: int = 2
     epochs: int = 16
-    detector_epochs: int = 12
+    detector_epochs: int = 14
     max_rows: int | None = None
 
 
@@ -92,6 +92,7 @@ CHANGES: dict[str, Sequence[Change]] = {
 """Changes of `kddcup-sgld-released`, by name."""
 DETECTORS: dict[str, dict[str, Any]] = {
     "NRFDetector": {},
+    "NRFDetector, the 121 encoded columns": {"encoded": True},
     "NRFDetector, 10 steps": {"n_steps": 10},
     "NRFDetector, σ 0.3": {"sigma": 0.3},
     "NRFDetector, 3 members": {"n_members": 3},

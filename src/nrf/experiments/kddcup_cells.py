@@ -20,6 +20,7 @@ from nrf.data.base import require
 from nrf.detect import NRFDetector
 from nrf.detect.recipe import recipe_for
 from nrf.detect.selection import made_anomalies, synthetic_auroc
+from nrf.detect.texts import arrow
 from nrf.experiments.base import Preset
 from nrf.experiments.run import train
 from nrf.metrics import auroc, flagged_metrics
@@ -50,6 +51,10 @@ class Split:
     unseen: NDArray[np.int64]
     """Distinct rows, of different features, that are in the test half and not in the training half."""
     unseen_labels: NDArray[np.int64]
+    features: Any
+    """The distinct rows as they stand in the file, 34 numbers and 7 categories: an Arrow table."""
+    trained: NDArray[np.int64]
+    """Which distinct row each training row is."""
 
     def numbers(self, scores: Scores) -> dict[str, float]:
         """Metrics of a score of the distinct rows, on all test rows and on unseen ones."""
@@ -90,6 +95,8 @@ def load(split: int, path: Path | None = None, max_rows: int | None = None) -> S
         table.labels[parts.test],
         places[new],
         table.labels[parts.test][first[new]],
+        arrow().table(kdd.features(table)),
+        table.index[parts.train],
     )
 
 
@@ -124,30 +131,35 @@ def train_and_watch(preset: Preset, split: Split, out: Path) -> list[dict[str, f
     return curve
 
 
-def detect_and_watch(split: Split, seed: int, epochs: int, **settings: Any) -> list[dict[str, float]]:
-    """Fit a detector on a split; numbers of the model as it was after every epoch.
+def detect_and_watch(
+    split: Split, seed: int, epochs: int, *, encoded: bool = False, **settings: Any
+) -> list[dict[str, float]]:
+    """Fit a detector on the file's own columns; numbers of the model as it was after every epoch.
 
     Args:
         split: The split.
         seed: Of the detector.
         epochs: Passes over the rows it learns from.
+        encoded: Give it the 121 encoded columns instead, which it takes for numbers.
         settings: Of the detector, in place of its defaults.
     """
-    rows = split.splits.train
-    order = np.random.default_rng(seed).permutation(len(rows))
-    n_watched = min(MOST_WATCHED, round(WATCHED * len(rows)))
-    watched, learned = rows[order[:n_watched]], rows[order[n_watched:]]
+    order = np.random.default_rng(seed).permutation(len(split.trained))
+    n_watched = min(MOST_WATCHED, round(WATCHED * len(order)))
+    rows = split.distinct if encoded else split.features
+    watched, learned = (
+        rows[split.trained[i]] if encoded else rows.take(split.trained[i]) for i in np.split(order, [n_watched])
+    )
     curve: list[dict[str, float]] = []
 
     def look(detector: NRFDetector, row: Mapping[str, float]) -> None:
-        numbers = split.numbers(detector.score_samples(split.distinct).astype(np.float32))
+        numbers = split.numbers(detector.score_samples(rows).astype(np.float32))
         numbers["synthetic AUROC"] = synthetic_auroc(detector, watched)
         kept = {name: float(value) for name, value in row.items() if name != "seconds"}
         curve.append(kept | {f"last weights: {name}": value for name, value in numbers.items()})
 
     detector = NRFDetector(random_state=seed, callbacks=[look], **settings)
     n_learned = len(learned) - round(detector.calibration_share * len(learned))
-    batch = settings.get("batch_size") or recipe_for(n_learned, rows.shape[1:], {}).train.batch_size
+    batch = settings.get("batch_size") or recipe_for(n_learned, split.distinct.shape[1:], {}).train.batch_size
     detector.set_params(batch_size=batch, iterations=epochs * (n_learned // batch)).fit(learned)
     return curve
 
