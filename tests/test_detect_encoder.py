@@ -415,7 +415,7 @@ def test_squash_is_monotone_smooth_and_invertible():
 
 def test_standard_deviation_where_quartiles_agree():
     x = np.zeros((100, 1))
-    x[0] = 7
+    x[0], x[1] = 7, 3
     (c,) = TableEncoder.fit(x).columns
     assert c.scale == pytest.approx(np.std(x), rel=0.01)
     tiny = TableEncoder.fit(x * 1e-200)
@@ -895,3 +895,21 @@ def test_random_numbers_come_back(rows, data):
         if distance / c.scale < 1e300:
             error = 1e-6 * c.scale + 2e-4 * distance + 1e-12 * abs(row[i]) + 0.5 * c.integer + 1e-300
             assert abs(decoded[c.name] - row[i]) <= error
+
+
+def test_numbers_of_two_values_are_levels():
+    column = np.array([0.0, 0, 0, 5, 0, np.nan])
+    other = np.array([7.0, 7, 7, 7, -1, 7])
+    third = np.array([0.0, 1, 2, 3, 4, 5])
+    encoder = TableEncoder.fit(np.stack([column, other, third], axis=1), names=["a", "b", "c"])
+    assert [c.two_valued for c in encoder.kept_columns] == [True, True, False]
+    rows = encoder.encode(np.stack([column, other, third], axis=1))
+    assert rows[:, 0].tolist() == [0, 0, 0, 1, 0, 0]
+    assert rows[:, 1].tolist() == [0, 0, 0, 0, 0, 1]  # the flag
+    assert rows[:, 2].tolist() == [0, 0, 0, 0, -1, 0]
+    assert encoder.jitter()[encoder.learned.index(encoder.groups[2][1].start)] == 0
+    assert (encoder.jitter() > 0).sum() == 3  # both columns and the flag
+    again = TableEncoder.from_json(json.loads(json.dumps(encoder.to_json())))
+    assert again == encoder
+    assert encoder.decode(rows[3])["a"] == 5
+    assert encoder.decode(rows[4])["b"] == -1

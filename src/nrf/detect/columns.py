@@ -94,7 +94,8 @@ class ScaledColumn:
     name: str
     median: float
     scale: float
-    """Interquartile range over 1.349, or the standard deviation where that range is 0 up to rounding."""
+    """Interquartile range over 1.349, or the standard deviation where that range is 0 up to rounding; of numbers that
+    take two values, the distance between them."""
     has_missing: bool
     low: float
     """Least training value."""
@@ -102,6 +103,11 @@ class ScaledColumn:
     """Greatest training value."""
 
     kind: ClassVar[Kind] = "numeric"
+
+    @property
+    def two_valued(self) -> bool:
+        """Whether the column took two values in training; no other scale is as wide as the range."""
+        return self.high > self.low and self.scale == self.high - self.low
 
     def __post_init__(self) -> None:
         if not all(map(math.isfinite, (self.median, self.scale, self.low, self.high))) or self.scale <= 0:
@@ -263,6 +269,8 @@ def fit_column(name: str, kind: Kind, values: npt.NDArray[Any], max_levels: int,
     if kind == "boolean":
         return BooleanColumn(name, common=bool(seen.mean() > 0.5), has_missing=has_missing)
     median, scale = _median_and_scale(seen, low, high)
+    if kind == "numeric" and low < high and math.isfinite(high - low) and ((seen == low) | (seen == high)).all():
+        median, scale = high if (seen == high).mean() > 0.5 else low, high - low
     if kind == "datetime":
         return DatetimeColumn(name, median, scale, has_missing, low, high)
     return NumericColumn(name, median, scale, has_missing, low, high, integer=bool((seen == np.floor(seen)).all()))

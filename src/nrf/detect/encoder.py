@@ -47,7 +47,8 @@ WORDS: dict[Kind, str] = {
 class TableEncoder:
     """How a table becomes a matrix of 32-bit floats without missing values; made by :meth:`fit`.
 
-    - Numbers and times: ``squash((x − median) / scale)``, see :mod:`nrf.detect.columns`.
+    - Numbers and times: ``squash((x − median) / scale)``, see :mod:`nrf.detect.columns`. Numbers that take two values
+      are levels in disguise: 0 for the more frequent one and ±1 for the other.
     - Booleans: 0 or 1.
     - Strings and categories: one output a level, or one a bucket of levels where there are many, and one for levels
       that were not there at fit.
@@ -163,11 +164,11 @@ class TableEncoder:
         """Standard deviation of the noise that training rows should get, for each of the outputs that vary.
 
         A column with few values has no density, and a model of densities would make its potential ever steeper there.
-        With noise it has one: a part of the distance between levels. Numbers get none here.
+        With noise it has one: a part of the distance between levels. Numbers of more than two values get none here.
         """
         noise = np.full(self.n_outputs, JITTER, dtype=np.float32)
         for column, start in zip(self.kept_columns, self._starts, strict=False):
-            if isinstance(column, NumericColumn | DatetimeColumn):
+            if isinstance(column, NumericColumn | DatetimeColumn) and not column.two_valued:
                 noise[start] = 0.0
         return noise[self.learned]
 
