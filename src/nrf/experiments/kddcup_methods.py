@@ -19,8 +19,6 @@ from nrf.experiments.base import build_models
 from nrf.experiments.kddcup_cells import Scores, Split, potential_of
 from nrf.experiments.presets import find_preset
 from nrf.metrics import nearest_neighbour_score
-from nrf.networks import data_dependent_init
-from nrf.seeds import stream
 
 SVM_ROWS = 10_000
 """A kernel machine's cost grows with the square of its rows: these are drawn at random."""
@@ -73,8 +71,6 @@ def _nearest(split: Split, seed: int, epochs: int) -> Scores:
 def _untrained(split: Split, seed: int, epochs: int) -> Scores:
     preset = replace(find_preset("kddcup-sgld-released"), seed=seed)
     potential, _ = build_models(preset, split.splits.event_shape)
-    rng = stream(seed, "data-init")
-    data_dependent_init(potential, torch.from_numpy(split.splits.train[:2000]), 0.0, rng)
     return potential_of(potential, split.distinct)
 
 

@@ -116,7 +116,7 @@ def _each_sampler(name: str, preset: Preset, sgld: SamplerChoice, sghmc: Sampler
 def _kddcup() -> dict[str, Preset]:
     released = Preset(
         data=DataConfig("kddcup99"),
-        potential=MLPPotential(widths=(60, 30, 10), activation="tanh", train_gain="last", data_init=True),
+        potential=MLPPotential(widths=(60, 30, 10), activation="tanh", train_gain="last"),
         generator=MLPGenerator(latent_dim=5, widths=(10, 30, 60), activation="tanh", output_norm="weight"),
         sampler=SGLD(),
         revision=Revision(n_steps=10, target="x"),
