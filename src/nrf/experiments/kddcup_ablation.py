@@ -142,11 +142,17 @@ class KDDAblation:
         return Outcome(rows, [Section("What was tried", text, [Table(header, lines)])], headline)
 
 
-def changed_cell(config: AblationConfig, name: str, seed: int, out: Path) -> dict[str, Any]:
-    """The released settings with some changes, on one split."""
+def changed(name: str) -> Preset:
+    """The released settings with the changes of that name."""
     preset = find_preset("kddcup-sgld-released")
     for change in CHANGES[name]:
         preset = change(preset)
+    return preset
+
+
+def changed_cell(config: AblationConfig, name: str, seed: int, out: Path) -> dict[str, Any]:
+    """The released settings with some changes, on one split."""
+    preset = changed(name)
     length = replace(preset.train, epochs=config.epochs, watch_share=WATCHED, threads=1)
     preset = replace(preset, seed=seed, data=replace(preset.data, split=seed), train=length)
     return {"curve": train_and_watch(preset, load(seed, max_rows=config.max_rows), out)}
