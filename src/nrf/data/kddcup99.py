@@ -113,10 +113,9 @@ def read(folder: Path) -> Table:
 def features(table: Table) -> dict[str, npt.NDArray[np.float64] | npt.NDArray[np.object_]]:
     """The distinct rows as they stand in the file, by column: numbers, and the categories as strings."""
     n_continuous = table.continuous.shape[1]
-    numbers = dict(zip(table.columns[:n_continuous], table.continuous.T, strict=True))
-    names = [name.partition("=") for name in table.columns[n_continuous:]]
     found: dict[str, npt.NDArray[np.float64] | npt.NDArray[np.object_]] = {}
-    found |= numbers
+    found |= zip(table.columns[:n_continuous], table.continuous.T, strict=True)
+    names = [name.partition("=") for name in table.columns[n_continuous:]]
     for feature in dict.fromkeys(feature for feature, _, _ in names):
         places = [i for i, (owner, _, _) in enumerate(names) if owner == feature]
         levels = np.array([names[i][2] for i in places], dtype=object)

@@ -82,7 +82,7 @@ class Members:
         if before is not None:
             low, high = low.minimum(before.bounds[0].to(low)), high.maximum(before.bounds[1].to(high))
         self.bounds = torch.stack([low, high]).cpu()
-        u = self.potentials(rows[:PRICED_ROWS])
+        u = self._learned_potentials(seen[:PRICED_ROWS])
         least, middle = (torch.quantile(u, q, dim=1) for q in (0.01, 0.5))
         self.surprise_costs = (SURPRISE_COST * (middle - least)).clamp_min(1.0).cpu()
 

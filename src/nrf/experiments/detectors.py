@@ -18,7 +18,7 @@ from nrf.experiments.detector_methods import CONTROL, METHODS, OURS, find_method
 from nrf.experiments.figures import INK
 from nrf.experiments.record import Row
 from nrf.experiments.report import Table
-from nrf.experiments.reproduce import Cell, Outcome, Section
+from nrf.experiments.reproduce import Cell, Outcome, Section, cell_key
 
 Results = Mapping[str, dict[str, Any]]
 
@@ -66,7 +66,7 @@ class Detectors:
         for method in config.methods:
             find_method(method).require()
         return [
-            Cell(_key(dataset, method, seed), partial(run_cell, config, dataset, method, seed))
+            Cell(cell_key(seed, dataset, method), partial(run_cell, config, dataset, method, seed))
             for seed in range(config.seeds)
             for dataset in config.datasets
             for method in config.methods
@@ -99,16 +99,14 @@ def ranks(scores: Floats) -> Floats:
     return np.asarray(rankdata(-np.round(scores, 9), method="average", axis=1), dtype=np.float64)
 
 
-def _key(dataset: str, method: str, seed: int) -> str:
-    """A file name."""
-    return "".join(c if c.isalnum() else "-" for c in f"{seed} {dataset} {method}".lower())
-
-
 def _gathered(config: DetectorsConfig, results: Results, name: str) -> Floats:
     """One number of every cell, ``(data sets, methods, seeds)``."""
     return np.array(
         [
-            [[results[_key(dataset, method, seed)][name] for seed in range(config.seeds)] for method in config.methods]
+            [
+                [results[cell_key(seed, dataset, method)][name] for seed in range(config.seeds)]
+                for method in config.methods
+            ]
             for dataset in config.datasets
         ]
     )

@@ -15,6 +15,7 @@ from torch import Tensor
 from nrf.data import gmm, resolve
 from nrf.experiments.base import Preset
 from nrf.experiments.presets import find_preset
+from nrf.experiments.reproduce import cell_key
 from nrf.experiments.run import train
 from nrf.experiments.trained import Trained
 from nrf.learners import (
@@ -81,7 +82,7 @@ class Method:
     @property
     def key(self) -> str:
         """A file name."""
-        return "".join(c if c.isalnum() else "-" for c in f"{self.setting}-{self.name}".lower())
+        return cell_key(self.setting, self.name)
 
     @property
     def cost(self) -> float:

@@ -22,7 +22,7 @@ from nrf.experiments.kddcup_methods import METHODS, ONE_PASS, fit_and_measure
 from nrf.experiments.presets import find_preset
 from nrf.experiments.record import Row
 from nrf.experiments.report import Table
-from nrf.experiments.reproduce import Cell, Outcome, Section
+from nrf.experiments.reproduce import Cell, Outcome, Section, cell_key
 
 Results = Mapping[str, dict[str, Any]]
 
@@ -84,7 +84,7 @@ class KDDCup:
         found = []
         for split in range(config.splits):
             for setting, method in runs_of(config, split):
-                key = _key(setting, method, split)
+                key = cell_key(f"{split:02d}", setting, method)
                 if (setting, method) == BEST:
                     found.append(Cell(key, partial(best_cell, config, split)))
                     continue
@@ -92,14 +92,16 @@ class KDDCup:
                 found.append(Cell(key, partial(run_cell, config, preset, split, folder / "runs" / key)))
             if split < config.compared_splits:
                 for name in METHODS:
-                    found.append(Cell(_key("compared", name, split), partial(compared_cell, config, name, split)))
+                    found.append(
+                        Cell(cell_key(f"{split:02d}", "compared", name), partial(compared_cell, config, name, split))
+                    )
         return found
 
     def summarise(self, config: KDDConfig, results: Results, folder: Path) -> Outcome:
         rows = [*_our_rows(config, results), *_compared_rows(config, results)]
         sections = [_section(rows, block, prefix) for block, prefix in BLOCKS.items()]
         sections.append(_instability(config, results))
-        best = {row.column: row for row in rows if row.preset == "best" and row.metric == "F1"}
+        best = {r.column: r for r in rows if (r.preset, r.case, r.metric) == ("best", "all test rows", "F1")}
         headline = [(f"{best[c].mean:.3f} ± {best[c].sd or 0:.3f}", f"F1 of `best`, {c}") for c in COLUMNS if c in best]
         return Outcome(rows, sections, headline)
 
@@ -133,10 +135,6 @@ def compared_cell(config: KDDConfig, name: str, split: int) -> dict[str, Any]:
     return fit_and_measure(name, load(split, max_rows=config.max_rows), split, config.compared_epochs)
 
 
-def _key(setting: str, method: str, split: int) -> str:
-    return "".join(c if c.isalnum() else "-" for c in f"{split:02d}-{setting}-{method}".lower())
-
-
 def weights_of(curve: Sequence[Mapping[str, float]]) -> str:
     """Which weights a user of this run gets: averaged ones where they are kept."""
     return "averaged weights" if "averaged weights: F1" in curve[-1] else "last weights"
@@ -159,7 +157,7 @@ def _our_rows(config: KDDConfig, results: Results) -> list[Row]:
     kinds = dict.fromkeys(kind for split in range(config.splits) for kind in runs_of(config, split))
     for setting, method in kinds:
         curves = [
-            results[_key(setting, method, split)]["curve"]
+            results[cell_key(f"{split:02d}", setting, method)]["curve"]
             for split in range(config.splits)
             if (setting, method) in runs_of(config, split)
         ]
@@ -178,7 +176,7 @@ def _our_rows(config: KDDConfig, results: Results) -> list[Row]:
 def _compared_rows(config: KDDConfig, results: Results) -> list[Row]:
     rows = []
     for method in METHODS:
-        found = [results[_key("compared", method, split)] for split in range(config.compared_splits)]
+        found = [results[cell_key(f"{split:02d}", "compared", method)] for split in range(config.compared_splits)]
         for block, prefix in BLOCKS.items():
             for name in NAMES:
                 quoted = PAPER.get(method, {}).get(name) if not prefix else None
@@ -229,7 +227,7 @@ def _instability(config: KDDConfig, results: Results) -> Section:
     figure = Figure(figsize=(4.2 * len(kinds), 3.4), layout="constrained")
     for axis, (setting, method) in zip(figure.subplots(1, len(kinds), sharey=True), kinds, strict=True):
         for split in range(config.splits):
-            curve = results[_key(setting, method, split)]["curve"]
+            curve = results[cell_key(f"{split:02d}", setting, method)]["curve"]
             values = [p[f"{weights_of(curve)}: F1"] for p in curve]
             axis.plot(range(1, len(values) + 1), values, lw=0.7, alpha=0.7, color=INK)
         axis.set(title=f"{setting}: {method}", xlabel="epoch", ylim=(0, 1))

@@ -20,7 +20,7 @@ from nrf.experiments.kddcup_cells import WATCHED, detect_and_watch, load, train_
 from nrf.experiments.presets import find_preset
 from nrf.experiments.record import Row
 from nrf.experiments.report import Table
-from nrf.experiments.reproduce import Cell, Outcome, Section
+from nrf.experiments.reproduce import Cell, Outcome, Section, cell_key
 from nrf.learners import Revision
 from nrf.networks import MLPPotential
 from nrf.samplers import SGHMC, SGLD
@@ -117,20 +117,20 @@ class KDDAblation:
         found = []
         for seed in self.seeds(config):
             for name in CHANGES:
-                out = folder / "runs" / _key(name, seed)
-                found.append(Cell(_key(name, seed), partial(changed_cell, config, name, seed, out)))
+                out = folder / "runs" / cell_key(seed, name)
+                found.append(Cell(cell_key(seed, name), partial(changed_cell, config, name, seed, out)))
             for name in DETECTORS:
-                found.append(Cell(_key(name, seed), partial(detector_cell, config, name, seed)))
+                found.append(Cell(cell_key(seed, name), partial(detector_cell, config, name, seed)))
         return found
 
     def summarise(self, config: AblationConfig, results: Results, folder: Path) -> Outcome:
         rows, lines = [], []
         for name in (*CHANGES, *DETECTORS):
-            curves = [results[_key(name, seed)]["curve"] for seed in self.seeds(config)]
+            curves = [results[cell_key(seed, name)]["curve"] for seed in self.seeds(config)]
             numbers = _numbers(curves)
             rows += [_row(name, metric, values) for metric, values in numbers.items()]
             lines.append([name, *(f"{np.mean(values):.4f}" for values in numbers.values())])
-        header = ["settings", *_numbers([results[_key("released", self.seeds(config)[0])]["curve"]])]
+        header = ["settings", *_numbers([results[cell_key(self.seeds(config)[0], "released")]["curve"]])]
         text = (
             f"Mean over {config.splits} development splits, {config.epochs} epochs ({config.detector_epochs} of the "
             "detector). F1 is that of all test rows with a fifth of them flagged. The label-free number is the mean "
@@ -185,7 +185,3 @@ def _numbers(curves: Sequence[Sequence[Mapping[str, float]]]) -> dict[str, list[
 def _row(name: str, metric: str, values: Sequence[float]) -> Row:
     sd = float(np.std(values, ddof=1)) if len(values) > 1 else None
     return Row(name, metric, float(np.mean(values)), sd, len(values), case="development splits")
-
-
-def _key(name: str, seed: int) -> str:
-    return "".join(c if c.isalnum() else "-" for c in f"{seed}-{name}".lower())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -51,10 +51,14 @@ class Split:
     unseen: NDArray[np.int64]
     """Distinct rows, of different features, that are in the test half and not in the training half."""
     unseen_labels: NDArray[np.int64]
-    features: Any
-    """The distinct rows as they stand in the file, 34 numbers and 7 categories: an Arrow table."""
     trained: NDArray[np.int64]
     """Which distinct row each training row is."""
+    table: kdd.Table
+
+    @cached_property
+    def features(self) -> Any:
+        """The distinct rows as they stand in the file, 34 numbers and 7 categories: an Arrow table."""
+        return arrow().table(kdd.features(self.table))
 
     def numbers(self, scores: Scores) -> dict[str, float]:
         """Metrics of a score of the distinct rows, on all test rows and on unseen ones."""
@@ -95,8 +99,8 @@ def load(split: int, path: Path | None = None, max_rows: int | None = None) -> S
         table.labels[parts.test],
         places[new],
         table.labels[parts.test][first[new]],
-        arrow().table(kdd.features(table)),
         table.index[parts.train],
+        table,
     )
 
 

@@ -89,6 +89,16 @@ class Options:
             raise InputError(f"jobs must be at least 1, got {self.jobs}")
 
 
+def cell_key(*parts: object) -> str:
+    """A file name from the parts of a cell's name.
+
+    Example:
+        >>> cell_key("released", "exclusive-NRF, variational")
+        'released-exclusive-nrf--variational'
+    """
+    return "".join(c if c.isalnum() else "-" for c in "-".join(map(str, parts)).lower())
+
+
 def reproduce(experiment: Experiment, options: Options, say: Callable[[str], None]) -> Record:
     """Run what is missing, summarise, and write the record, the figures and the report.
 
