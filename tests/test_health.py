@@ -66,6 +66,17 @@ def test_samples_far_away_are_counted(health):
     assert found["samples_far"] > 0.5
 
 
+def test_a_column_that_never_changes_is_measured_by_the_widest_range():
+    """One level of a category that training rows never have must not make every sample count as lost."""
+    constant = torch.cat([DATA[:, :1], torch.zeros(len(DATA), 1)], 1)
+    learner = build_learner(PRESET, constant)
+    with torch.no_grad():
+        bias = learner.generator.network[-3].bias
+        bias.copy_(torch.tensor([0.0, 1.0]) * 0.5 * float(DATA[:, 0].max() - DATA[:, 0].min()))
+    found = Health(learner, constant[:50], constant[50:], 30, [0]).measure(0)
+    assert found["samples_far"] == 0
+
+
 def test_looking_changes_nothing():
     plain = trainer(watch_share=0.1)
     plain.fit(quiet=True)

@@ -48,7 +48,7 @@ class KDDConfig:
     """Size of the experiment."""
 
     splits: int = 20
-    paper_splits: int = 5
+    paper_splits: int = 3
     """Splits for the setting `paper`, whose joint revision takes twice the time."""
     compared_splits: int = 5
     """Splits for the systems that are compared with."""

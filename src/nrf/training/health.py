@@ -50,8 +50,10 @@ class Health:
         self.learner, self.watched, self.seeds, self.n_samples = learner, watched, list(seeds), n_samples
         low, high = data.amin(0), data.amax(0)
         span = high - low
-        # A column that never changes has no range of its own: it gets a tenth of the widest one.
-        self._low, self._high, self._span = low, high, span.clamp_min(max(0.1 * float(span.max()), 1e-6))
+        # A column that never changes has no range of its own: it gets the widest one; a narrow one a tenth of that.
+        widest = span.max().clamp_min(1e-6)
+        unit = torch.where(span > 0, span.clamp_min(0.1 * widest), widest)
+        self._low, self._high, self._span = low, high, unit
         self.before: Tensor | None = None
         """Potentials of the watched rows at the last look."""
 
