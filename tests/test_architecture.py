@@ -23,6 +23,7 @@ FLOORS = [
     {"training"},
     {"detect"},
     {"experiments"},
+    {"bench"},
     {"cli"},
     {"__main__", ""},
 ]

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from nrf._version import __version__
+from nrf.cli.bench import bench
 from nrf.cli.data import data
 from nrf.cli.detect import detect, export
 from nrf.cli.experiments import demo, reproduce
@@ -62,6 +63,7 @@ COMMANDS: dict[str, tuple[Callable[..., int], str]] = {
     "export": (export, "write a detector as an ONNX graph"),
     "reproduce": (reproduce, "run an experiment of the paper"),
     "demo": (demo, "train on embedded data and write a report page"),
+    "bench": (bench, "measure speed as ratios in one run"),
     "data": (data, "list, fetch or verify datasets"),
 }
 

@@ -1,0 +1,122 @@
+"""Revisions against the arithmetic they are made of, and iterations against a plain loop."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from nrf.bench.machine import bare_gradient, convolution_peak, gemm_peak
+from nrf.bench.reference import plain_iteration
+from nrf.bench.timing import Block, Effort, in_turn, threads
+from nrf.experiments.base import Preset, build_learner
+from nrf.experiments.presets import find_preset
+from nrf.experiments.record import Row
+from nrf.learners.base import SamplingLearner
+from nrf.networks import Shape
+from nrf.seeds import stream, streams
+from nrf.training.batches import Batches
+from nrf.training.trainer import COMPILE_FROM
+
+CASES: dict[str, tuple[str, Shape]] = {
+    "GMM": ("gmm-released", (2,)),
+    "KDDCUP": ("kddcup-sghmc-released", (121,)),
+    "MNIST": ("mnist-sghmc-released", (1, 28, 28)),
+    "CIFAR-10": ("cifar10-one-class-sghmc-released", (3, 32, 32)),
+}
+"""Potentials by the data they are for: a preset, and the shape of an event. Values are drawn: speed is the same."""
+ROWS = 4096
+REPLICAS = 10
+
+
+def peaks(effort: Effort) -> Iterator[Row]:
+    """What the machine reaches in this run."""
+    for n in sorted({1, os.cpu_count() or 1}):
+        with threads(n):
+            case = f"{n} thread" + "s" * (n > 1)
+            yield Row("large matrix product", "GFLOP/s", gemm_peak(effort) / 1e9, case=case)
+            yield Row("convolution", "GFLOP/s", convolution_peak(effort) / 1e9, case=case)
+
+
+def revisions(effort: Effort) -> Iterator[Row]:
+    """Each potential's revision, as training runs it, against the bare products and convolutions of its gradients."""
+    for case, (name, shape) in CASES.items():
+        preset = find_preset(name)
+        with threads(_threads(preset)):
+            learner, _ = _learner(preset, shape)
+            n_steps = preset.revision.n_steps
+            rng = stream(0, "bench")
+            x, h = (t.detach() for t in learner.generator.propose(preset.train.batch_size, rng))
+            bare = bare_gradient(learner.potential, x)
+            blocks: dict[str, Block] = {
+                "bare": lambda bare=bare, n=n_steps: [bare() for _ in range(n)],  # type: ignore[misc]
+                "ours": lambda learner=learner, x=x, h=h, rng=rng: learner.revise(x, h, rng),  # type: ignore[misc]
+            }
+            times = in_turn(blocks, effort)
+            conv = case == "CIFAR-10"
+            peak = convolution_peak(effort) if conv else gemm_peak(effort)
+        rate = n_steps * bare.operations / times.seconds("ours")
+        yield Row("revision", "GFLOP/s", rate / 1e9, preset=name, case=case)
+        yield Row("revision", "share of the machine's peak", rate / peak, preset=name, case=case)
+        share, sd = times.ratio("bare", "ours"), times.spread("bare", "ours")
+        yield Row("revision", "share of the bare arithmetic's speed", share, sd, effort.rounds, name, case)
+
+
+def iterations(effort: Effort) -> Iterator[Row]:
+    """Iterations of training, as the trainer runs them, against the plain loop at its better number of threads."""
+    for case, (name, shape) in CASES.items():
+        preset = find_preset(name)
+        learner, data = _learner(preset, shape)
+        blocks: dict[str, Block] = {"ours": _with_threads(_iteration(learner, preset, data), _threads(preset))}
+        for n in sorted({1, os.cpu_count() or 1}):
+            blocks[f"plain {n}"] = _with_threads(plain_iteration(preset, data), n)
+        if case == "GMM":
+            together = replace(preset, replicas=REPLICAS)
+            stacked, _ = _learner(together, shape)
+            blocks["replicas"] = _with_threads(_iteration(stacked, together, data), _threads(preset))
+        times = in_turn(blocks, effort)
+        plain = min((b for b in blocks if b.startswith("plain")), key=times.seconds)
+        for method in ("ours", "replicas"):
+            if method not in blocks:
+                continue
+            models = REPLICAS if method == "replicas" else 1
+            faster, sd = times.ratio(plain, method) * models, times.spread(plain, method) * models
+            named = "iteration" if models == 1 else f"iteration of {models} replicas, per model"
+            yield Row(named, "times faster than the plain loop", faster, sd, effort.rounds, name, case)
+            yield Row(named, "milliseconds", 1000 * times.seconds(method) / models, preset=name, case=case)
+
+
+def _threads(preset: Preset) -> int:
+    return preset.train.threads or os.cpu_count() or 1
+
+
+def _learner(preset: Preset, shape: Shape) -> tuple[SamplingLearner, Tensor]:
+    """The preset's learner on drawn rows, compiled where its trainer would."""
+    data = torch.rand((ROWS, *shape), generator=stream(0, "bench rows"))
+    learner = build_learner(preset, data)
+    assert isinstance(learner, SamplingLearner)
+    per_epoch = 60_000 // 10 // preset.train.batch_size  # of the order of the paper's classes
+    if preset.train.length(per_epoch) >= COMPILE_FROM:
+        learner.compile()
+    return learner, data
+
+
+def _iteration(learner: SamplingLearner, preset: Preset, data: Tensor) -> Callable[[], None]:
+    batches, rng, step = Batches(data, preset.train.batch_size, preset.seeds), streams(preset.seeds, "learner"), [0]
+
+    def iterate() -> None:
+        learner.update(batches.at(step[0]), rng)
+        step[0] += 1
+
+    return iterate
+
+
+def _with_threads(block: Block, n: int) -> Block:
+    def run() -> None:
+        torch.set_num_threads(n)
+        block()
+
+    return run

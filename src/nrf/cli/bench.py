@@ -1,0 +1,44 @@
+"""`nrf bench`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from nrf.experiments.record import Row
+
+
+def bench(
+    only: Annotated[tyro.conf.Positional[list[str]], tyro.conf.arg(metavar="SECTION")],
+    /,
+    *,
+    quick: bool = False,
+    results: Path = Path("results"),
+) -> int:
+    """Measure speed as ratios in one run: against the machine's arithmetic, a plain loop, and what others offer.
+
+    Args:
+        only: Sections to measure, of machine, revision, iteration, samplers, scoring, growth, detectors; else all.
+        quick: For a moment only, to see that everything works; writes no record.
+        results: Folder for bench.json, which a run of all sections writes.
+    """
+    from nrf.bench import bench as run
+
+    shown: list[str] = []
+
+    def say(section: str, row: Row) -> None:
+        if section not in shown:
+            shown.append(section)
+            print(f"\n{section}")
+        value = f"{row.mean:,.3g}" if abs(row.mean) < 1000 else f"{row.mean:,.0f}"
+        spread = "" if row.sd is None else f" ± {row.sd:.2g}"
+        print(
+            f"  {row.method + (f' ({row.case})' if row.case else ''):64} {value + spread:>16}  {row.metric}", flush=True
+        )
+
+    record = run(only, None if quick or only else results, say, quick=quick)
+    if not (quick or only):
+        print(f"\nrecord: {results / 'bench.json'} ({record.wall_seconds:.0f} s)")
+    return 0

@@ -1,0 +1,135 @@
+"""What is timed is what it says: the same results, the right count of operations, a record of the known form."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from nrf.bench import bench
+from nrf.bench.detection import rows_of, shuffled
+from nrf.bench.machine import bare_gradient
+from nrf.bench.reference import plain_iteration, plain_revision
+from nrf.bench.timing import QUICK, Times, in_turn, threads
+from nrf.bench.training import CASES
+from nrf.cli.main import main
+from nrf.errors import InputError
+from nrf.experiments.base import build_learner
+from nrf.experiments.presets import find_preset
+from nrf.experiments.record import Record
+from nrf.seeds import stream
+
+
+def small(case):
+    """A case's preset with networks and batches that are quick, and rows."""
+    name, shape = CASES[case]
+    preset = find_preset(name)
+    if case == "CIFAR-10":
+        potential, generator = replace(preset.potential, width=4), replace(preset.generator, width=4)
+        preset = replace(preset, potential=potential, generator=generator)
+    preset = replace(preset, train=replace(preset.train, batch_size=6))
+    return preset, torch.rand((40, *shape), generator=stream(0, "rows"))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_our_revision_ends_where_the_plain_one_does(case):
+    preset, data = small(case)
+    preset = replace(preset, sampler=replace(preset.sampler, temperature=0.0))
+    learner = build_learner(preset, data)
+    x, h = learner.generator.propose(6, stream(0, "x"))
+    ours, _ = learner.revise(x, h, stream(0, "steps"))
+    plain = plain_revision(learner.potential, preset.sampler, x, preset.revision.n_steps)
+    assert (x - plain).abs().max() > 1e-4
+    torch.testing.assert_close(ours, plain, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_plain_loop_trains_both_networks(case, monkeypatch):
+    preset, data = small(case)
+    learner = build_learner(preset, data)
+    monkeypatch.setattr("nrf.bench.reference.build_learner", lambda *_: learner)
+    before = {name: [p.clone() for p in m.parameters() if p.requires_grad] for name, m in learner.modules.items()}
+    iterate = plain_iteration(preset, data)
+    iterate()
+    for name, module in learner.modules.items():
+        after = [p for p in module.parameters() if p.requires_grad]
+        assert any(not torch.equal(a, b) for a, b in zip(before[name], after, strict=True)), name
+
+
+def test_the_plain_loop_refuses_what_it_is_not_written_for():
+    preset, data = small("KDDCUP")
+    joint = replace(preset, revision=replace(preset.revision, target="joint"))
+    with pytest.raises(InputError, match="plain loop"):
+        plain_iteration(joint, data)
+
+
+def test_bare_arithmetic_counts_products():
+    net = nn.Sequential(nn.Linear(7, 5), nn.ReLU(), nn.Linear(5, 1))
+    found = bare_gradient(net, torch.randn(3, 7))
+    assert found.operations == 2 * 2 * 3 * (7 * 5 + 5 * 1)
+    assert len(found.calls) == 4
+    found()
+
+
+def test_bare_arithmetic_counts_convolutions():
+    net = nn.Sequential(nn.Conv2d(2, 4, 3, stride=2, padding=1), nn.Flatten(), nn.Linear(4 * 9, 1))
+    found = bare_gradient(net, torch.randn(3, 2, 6, 6))
+    assert found.operations == 2 * 2 * 3 * (9 * 4 * 2 * 9 + 36)
+    found()
+
+
+def test_ratios_are_of_rounds_not_of_medians():
+    times = Times({"a": [1.0, 10.0, 4.0], "b": [1.0, 5.0, 1.0]})
+    assert times.ratio("a", "b") == 2.0
+    assert times.seconds("a") == 4.0
+    assert times.spread("a", "b") == pytest.approx(np.std([1, 2, 4], ddof=1))
+
+
+def test_blocks_are_called_in_turn():
+    calls = []
+    in_turn({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, replace(QUICK, least=0.0))
+    assert "".join(calls) == "aabb" + "abab"
+
+
+def test_threads_are_put_back():
+    before = torch.get_num_threads()
+    with threads(1):
+        assert torch.get_num_threads() == 1
+    assert torch.get_num_threads() == before
+
+
+def test_anomalies_keep_each_column_and_break_rows():
+    rows = rows_of(200, 20)
+    odd = shuffled(rows)
+    assert (np.sort(odd, 0) == np.sort(rows, 0)).all()
+    assert ((odd != rows).any(0)).sum() == 5
+
+
+def test_a_section_by_name_and_its_record(tmp_path):
+    told = []
+    record = bench(["machine"], tmp_path, lambda section, row: told.append((section, row)), quick=True)
+    assert Record.read(tmp_path / "bench.json").rows == list(record.rows)
+    assert [row for _, row in told] == list(record.rows)
+    assert all(row.mean > 0 for row in record.rows)
+    with pytest.raises(InputError, match="unknown section 'speed'"):
+        bench(["speed"], None, lambda *_: None)
+
+
+def test_every_section_runs(capsys):
+    assert main(["bench", "--quick", "samplers", "scoring", "growth"]) == 0
+    said = capsys.readouterr().out
+    for words in ("times faster than a bare loop", "million rows a second", "power of time in rows"):
+        assert words in said, words
+
+
+def test_a_partial_run_overwrites_no_record(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "results").mkdir()
+    kept = tmp_path / "results" / "bench.json"
+    kept.write_text(json.dumps({"kept": True}))
+    assert main(["bench", "--quick", "machine"]) == 0
+    assert json.loads(kept.read_text()) == {"kept": True}
