@@ -117,6 +117,43 @@ def test_complaints(numbers, words):
     assert words in str(complaint(numbers))
 
 
+def test_a_gap_that_explodes_is_a_complaint():
+    assert complaint({"u_data": 0.0, "u_revised": -100.0}) is None, "nothing to compare with"
+    assert complaint({"u_data": 0.0, "u_revised": -100.0}, least_gap=40.0) is None
+    assert complaint({"u_data": 0.0, "u_revised": -19.0}, least_gap=1.0) is None
+    assert "grew from 20 to 100 nats" in str(complaint({"u_data": 0.0, "u_revised": -100.0}, least_gap=20.0))
+
+
+def test_a_run_whose_gap_explodes_goes_back(monkeypatch):
+    run = trainer(guard=True, iterations=40, log_every=4, checkpoint_every=4)
+    update, step = run.learner.update, run.learner.sampler.step_size
+
+    def bad_from_the_middle(batch, rng):
+        metrics = update(batch, rng)
+        lost = run.step >= 20 and run.rollbacks == 0
+        return metrics | {"u_data": torch.tensor(0.0), "u_revised": torch.tensor(-500.0 if lost else -1.0)}
+
+    monkeypatch.setattr(run.learner, "update", bad_from_the_middle)
+    rows = []
+    assert run.fit(quiet=True, on_log=lambda _, row: rows.append(row["step"]))
+    assert run.rollbacks == 1
+    assert run.learner.sampler.step_size == step / 2
+    assert rows == list(range(4, 41, 4)), "the lost lines are not told, and are made again"
+
+
+def test_the_gap_may_grow_while_a_run_begins(monkeypatch):
+    run = trainer(guard=True, iterations=40, log_every=4, checkpoint_every=4)
+    update = run.learner.update
+
+    def grows_at_first(batch, rng):
+        gap = 0.0 if run.step < 4 else 60.0
+        return update(batch, rng) | {"u_data": torch.tensor(0.0), "u_revised": torch.tensor(-gap)}
+
+    monkeypatch.setattr(run.learner, "update", grows_at_first)
+    assert run.fit(quiet=True)
+    assert run.rollbacks == 0
+
+
 def test_a_sound_run_has_no_complaint():
     rows = []
     trainer(watch_share=0.1, guard=True).fit(quiet=True, on_log=lambda _, row: rows.append(dict(row)))
@@ -164,8 +201,6 @@ def test_a_guarded_run_is_resumed_bit_by_bit(tmp_path):
 
 
 def test_what_cannot_be_watched_says_so():
-    with pytest.raises(InputError, match="a guard needs rows to watch"):
-        config(guard=True)
     with pytest.raises(InputError, match="watch_share must lie"):
         config(watch_share=0.9)
     with pytest.raises(InputError, match="too little to watch"):

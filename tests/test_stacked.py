@@ -9,7 +9,16 @@ from torch.nn.utils import parametrizations
 
 from nrf.errors import InputError
 from nrf.models import frozen, gradient, together
-from nrf.networks import GENERATORS, POTENTIALS, MLPGenerator, MLPPotential, replica_state, stack
+from nrf.networks import (
+    GENERATORS,
+    POTENTIALS,
+    MLPGenerator,
+    MLPPotential,
+    OneClassCNNPotential,
+    StandardCNNPotential,
+    replica_state,
+    stack,
+)
 from nrf.networks.layers import Scalar
 from nrf.seeds import Streams, places, rand, randn, stream, streams
 
@@ -142,6 +151,20 @@ def test_closed_form_gradient_of_the_potential(activation, replicas):
         with frozen(u):
             by_autograd = gradient(lambda rows, u=u: Scalar.forward(u, rows), x)
             torch.testing.assert_close(gradient(u, x), by_autograd, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("replicas", [1, R])
+@pytest.mark.parametrize("norm", ["weight", "spectral", "none"])
+@pytest.mark.parametrize("kind", [OneClassCNNPotential, StandardCNNPotential])
+def test_closed_form_gradient_of_convolutional_potentials(kind, norm, replicas):
+    config = kind(width=3, norm=norm)
+    nets = [config.build((3, 16, 16)) for _ in range(replicas)]
+    u = stack(nets) if replicas > 1 else nets[0]
+    x = torch.randn(replicas * 4, 3, 16, 16)
+    with frozen(u):
+        by_autograd = gradient(lambda rows: Scalar.forward(u, rows), x)
+        assert by_autograd.abs().max() > 0
+        torch.testing.assert_close(gradient(u, x), by_autograd, rtol=1e-8, atol=1e-10)
 
 
 @pytest.mark.parametrize("replicas", [1, R])

@@ -138,7 +138,7 @@ def _power(sizes: list[int], seconds: list[float]) -> float:
 
 
 def _fit_seconds(columns: int, *, quick: bool, **settings: Any) -> float:
-    rows = rows_of(5000, columns)
+    rows = rows_of(300 if quick else 5000, columns)
     rounds, iterations = (1, 5) if quick else (3, 200)
     found = []
     for _ in range(rounds):

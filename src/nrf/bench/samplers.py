@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from nrf.bench.timing import Block, Effort, in_turn, threads
+from nrf.bench.timing import QUICK, Block, Effort, in_turn, threads
 from nrf.experiments.record import Row
 from nrf.models import frozen
 from nrf.networks import MLPPotential, OneClassCNNPotential, PotentialConfig, Shape
@@ -46,46 +46,47 @@ def samplers(effort: Effort) -> Iterator[Row]:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derive(0, "bench"))
             potential = config.build(shape)
+        chains, n_steps = (2, 2) if effort is QUICK else (chains, N_STEPS)
         x = torch.randn((chains, *shape), generator=stream(0, "bench"))
         with threads(n_threads or os.cpu_count() or 1):
-            yield from _compare(case, potential, x, effort)
+            yield from _compare(case, potential, x, n_steps, effort)
 
 
-def _compare(case: str, potential: nn.Module, x: Tensor, effort: Effort) -> Iterator[Row]:
+def _compare(case: str, potential: nn.Module, x: Tensor, n_steps: int, effort: Effort) -> Iterator[Row]:
     rng = stream(0, "bench steps")
 
     def ours(sampler: Sampler) -> Block:
-        return lambda: run(sampler, (x,), PotentialTarget(potential), N_STEPS, rng)
+        return lambda: run(sampler, (x,), PotentialTarget(potential), n_steps, rng)
 
     blocks: dict[str, Block] = {
         "Langevin": ours(Langevin(step_size=STEP)),
         "HMC": ours(HMC(step_size=STEP, friction=FRICTION)),
-        "a bare loop": lambda: bare_loop(potential, x),
+        "a bare loop": lambda: bare_loop(potential, x, n_steps),
     }
     peers = {"Langevin": ["a bare loop"], "HMC": ["a bare loop"]}
     if importlib.util.find_spec("torchebm") is not None:
-        blocks |= {f"torchebm's {name}": block for name, block in _torchebm(potential, x).items()}
+        blocks |= {f"torchebm's {name}": block for name, block in _torchebm(potential, x, n_steps).items()}
         for name in peers:
             peers[name].append(f"torchebm's {name}")
     with frozen(potential):
         times = in_turn(blocks, effort)
     for name, others in peers.items():
-        yield Row(name, "steps a second", N_STEPS / times.seconds(name), case=case)
+        yield Row(name, "steps a second", n_steps / times.seconds(name), case=case)
         for other in others:
             faster, sd = times.ratio(other, name), times.spread(other, name)
             yield Row(name, f"times faster than {other}", faster, sd, effort.rounds, case=case)
 
 
-def bare_loop(potential: nn.Module, x: Tensor) -> Tensor:
+def bare_loop(potential: nn.Module, x: Tensor, n_steps: int) -> Tensor:
     """Langevin steps as one would write them in five lines."""
-    for _ in range(N_STEPS):
+    for _ in range(n_steps):
         x = x.detach().requires_grad_(True)
         (grad,) = torch.autograd.grad(potential(x).sum(), x)
         x = x + STEP * grad + (2 * STEP) ** 0.5 * torch.randn_like(x)
     return x.detach()
 
 
-def _torchebm(potential: nn.Module, x: Tensor) -> dict[str, Block]:
+def _torchebm(potential: nn.Module, x: Tensor, n_steps: int) -> dict[str, Block]:
     """Its two samplers by their documented calls; one HMC proposal of as many leapfrog steps as ours takes steps."""
     core: Any = importlib.import_module("torchebm.core")
     kinds: Any = importlib.import_module("torchebm.samplers")
@@ -101,8 +102,8 @@ def _torchebm(potential: nn.Module, x: Tensor) -> dict[str, Block]:
 
     energy = Energy()
     langevin = kinds.LangevinDynamics(energy, step_size=STEP, noise_scale=1.0)
-    hmc = kinds.HamiltonianMonteCarlo(energy, step_size=STEP**0.5, n_leapfrog_steps=N_STEPS)
-    found: dict[str, Block] = {"Langevin": lambda: langevin.sample(x=x, n_steps=N_STEPS)}
+    hmc = kinds.HamiltonianMonteCarlo(energy, step_size=STEP**0.5, n_leapfrog_steps=n_steps)
+    found: dict[str, Block] = {"Langevin": lambda: langevin.sample(x=x, n_steps=n_steps)}
     if x.ndim == 2:  # its HMC sums the kinetic energy over the last axis alone
         found["HMC"] = lambda: hmc.sample(x=x, n_steps=1)
     return found

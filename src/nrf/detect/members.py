@@ -235,6 +235,9 @@ def train_members(
         try:
             with threads_for(members, recipe.train.batch_size):
                 trainer.fit(quiet=quiet, label="NRFDetector", on_log=on_log)
+            if trainer.rollbacks:
+                step = recipe.sampler.step_size / 2**trainer.rollbacks
+                warn(f"samples lost touch with the rows; training went back and on with a sampler step of {step:g}")
             members.averaged = {name: average.module for name, average in trainer.averages.items()}
             _require_finite(members, data)
             return members, recipe

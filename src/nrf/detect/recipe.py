@@ -34,6 +34,8 @@ SMOOTHING = 0.9
 """Noise on training rows, in distances between neighbours: as much as a table of that many rows cannot tell anyway."""
 LEAST_NOISE = 0.06
 """The same, at least, in units of the scaled columns."""
+MANY_ROWS = 100_000
+"""Rows from which on batches are larger, rates lower and the sampler's steps fall."""
 SPACING_ROWS = 500
 SPACING_AMONG = 20_000
 
@@ -74,6 +76,8 @@ def recipe_for(n_rows: int, shape: Shape, changes: dict[str, Any], spacing: floa
     """
     given = {name: value for name, value in changes.items() if value is not None}
     recipe = _images(shape) if len(shape) == 3 else _table(shape[0], max(LEAST_NOISE, SMOOTHING * spacing))
+    if n_rows > MANY_ROWS and len(shape) == 1:
+        recipe = _calmer(recipe)
     batch = min(given.pop("batch_size", _batch(n_rows)), n_rows)
     iterations = given.pop("iterations", _iterations(n_rows, batch))
     train = TrainConfig(
@@ -81,7 +85,8 @@ def recipe_for(n_rows: int, shape: Shape, changes: dict[str, Any], spacing: floa
         iterations=iterations,
         lr_final=0.05,
         log_every=max(1, n_rows // batch),
-        checkpoint_every=iterations,
+        checkpoint_every=max(1, n_rows // batch),
+        guard=True,
         compile="never",
     )
     return _with(replace(recipe, train=train), given)
@@ -108,6 +113,19 @@ def _table(columns: int, noise: float = LEAST_NOISE) -> Recipe:
     )
 
 
+def _calmer(recipe: Recipe) -> Recipe:
+    """For many rows: a lower rate, and steps that fall to a fifth in the course of a revision.
+
+    Where the potential has become four times as steep as the noise would make it, steps that do not fall throw samples
+    to and fro, the potential learns from where they land, and gets steeper still.
+    """
+    return replace(
+        recipe,
+        sampler=replace(recipe.sampler, decay=(5.0, 1.0)),
+        learner=replace(recipe.learner, potential_lr=2e-3),
+    )
+
+
 def _images(shape: Shape) -> Recipe:
     """Images in [−1, 1]: the convolutional pair that takes them, or the perceptrons."""
     channels, height, width = shape
@@ -130,7 +148,7 @@ def _images(shape: Shape) -> Recipe:
 
 def _batch(n_rows: int) -> int:
     """An eighth of few rows, 128 of many; more where an epoch would be long."""
-    if n_rows > 100_000:
+    if n_rows > MANY_ROWS:
         return 512
     return int(min(128, max(32, 2 ** round(math.log2(max(n_rows, 8) / 8)))))
 

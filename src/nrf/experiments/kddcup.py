@@ -53,7 +53,7 @@ class KDDConfig:
     compared_splits: int = 5
     """Splits for the systems that are compared with."""
     epochs: int = 30
-    best_epochs: int = 14
+    best_epochs: int = 12
     compared_epochs: int = 20
     max_rows: int | None = None
     """So many rows of the file only."""

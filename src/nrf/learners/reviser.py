@@ -40,10 +40,11 @@ class Reviser:
 
     @property
     def can_compile(self) -> bool:
-        """Whether all gradients of the revision are in closed form."""
+        """Whether all gradients of the revision are in a closed form that a compiler makes faster."""
         with frozen(self.generator):
             closed = getattr(self.generator.network, "has_closed_form", False)
-        return hasattr(self.potential, "gradient") and (self.revision.target == "x" or closed)
+        plain = getattr(self.potential, "worth_compiling", False)
+        return plain and (self.revision.target == "x" or closed)
 
     @property
     def is_compiled(self) -> bool:

@@ -1,7 +1,8 @@
 """Plain networks that know their derivative: one pass forward, one back, no graph.
 
-Autograd spends more time on bookkeeping than a small network on arithmetic. Linear layers, activations, reshapes and
-batch norm with running statistics have a derivative that can be written down, and then compiled as well.
+Autograd spends more time on bookkeeping than a small network on arithmetic, and a convolution is fastest in a memory
+format that it does not choose by itself. Linear layers, convolutions, activations, reshapes and batch norm with running
+statistics have a derivative that can be written down; without convolutions it can be compiled as well.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.grad import conv2d_input
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from nrf.networks.layers import Scalar
-from nrf.networks.stacked import StackedBatchNorm, StackedLinear
+from nrf.networks.stacked import StackedBatchNorm, StackedConv2d, StackedLinear
 
 Back = Callable[[Tensor], Tensor]
 """A gradient's way from the output of a layer to its input."""
@@ -33,10 +35,15 @@ class Plain(nn.Sequential):
         return not any(isinstance(m, _BatchNorm) and (m.training or m.running_mean is None) for m in self)
 
 
-class Perceptron(Scalar):
+class PlainPotential(Scalar):
     """A potential of plain layers, whose gradient is in closed form."""
 
     body: Plain
+
+    @property
+    def worth_compiling(self) -> bool:
+        """Whether a compiler finds something to do: convolutions are library calls with it or without."""
+        return not any(isinstance(layer, nn.Conv2d | StackedConv2d) for layer in self.body)
 
     @torch.no_grad()
     def gradient(self, x: Tensor) -> Tensor:
@@ -83,6 +90,12 @@ def passed(layer: nn.Module, x: Tensor) -> tuple[Tensor, Back]:
             return out, lambda grad: aten.softplus_backward(grad, x, layer.beta, layer.threshold)
         case nn.Identity():
             return out, lambda grad: grad
+        case nn.Conv2d():
+            return out, lambda grad: _back_through_convolution(layer, grad, x.shape)
+        case StackedConv2d():
+            return out, lambda grad: layer.pull_back(grad, x.shape)
+        case nn.AdaptiveAvgPool2d(output_size=1):
+            return out, lambda grad: (grad / x[0, 0].numel()).expand(x.shape)
         case nn.Flatten() | nn.Unflatten():
             return out, lambda grad: grad.reshape(x.shape)
         case StackedBatchNorm():
@@ -97,6 +110,11 @@ def _back_through(layer: nn.Module, grad: Tensor) -> Tensor:
         return layer.pull_back(grad)
     weight: Tensor = layer.weight  # type: ignore[assignment]
     return grad @ weight
+
+
+def _back_through_convolution(layer: nn.Conv2d, grad: Tensor, shape: torch.Size) -> Tensor:
+    options = layer.stride, layer.padding, layer.dilation, layer.groups
+    return conv2d_input(shape, layer.weight, grad, *options)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def _slope(layer: nn.BatchNorm1d) -> Tensor:

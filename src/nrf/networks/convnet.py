@@ -8,6 +8,7 @@ from typing import Literal
 from torch import nn
 
 from nrf.networks.base import DataInitialised, Latent, Shape, require_image
+from nrf.networks.closed_form import Plain, PlainPotential
 from nrf.networks.layers import (
     PotentialNorm,
     Scalar,
@@ -49,7 +50,7 @@ class OneClassCNNPotential(DataInitialised):
         plan += [(2 * w, 3, 1, 0), (2 * w, 1, 1, 0), (2 * w, 1, 1, 0)]
         layers = _convolutions(n_in, plan, self.norm, self.slope, train_gain=self.train_gain == "all")
         head = normalised(nn.Linear(2 * w, 1), self.norm, train_gain=self.train_gain != "none")
-        return Scalar(nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), head))
+        return _potential([*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), head], self.norm)
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ class StandardCNNPotential(DataInitialised):
         plan += [(4 * w, 3, 1, 1), (4 * w, 4, 2, 1), (8 * w, 3, 1, 1)]
         layers = _convolutions(n_in, plan, self.norm, self.slope, train_gain=True)
         head = normalised(nn.Linear(8 * w * (side // 8) ** 2, 1), self.norm)
-        return Scalar(nn.Sequential(*layers, nn.Flatten(), head))
+        return _potential([*layers, nn.Flatten(), head], self.norm)
 
 
 @dataclass(frozen=True)
@@ -127,6 +128,11 @@ class StandardCNNGenerator(Latent):
             ]
         layers += [nn.Conv2d(w, n_out, 3, padding=1), nn.Tanh()]
         return nn.Sequential(*layers)
+
+
+def _potential(layers: list[nn.Module], norm: PotentialNorm) -> Scalar:
+    """With its gradient in closed form, unless batch norm may mix the rows."""
+    return Scalar(nn.Sequential(*layers)) if norm == "batch" else PlainPotential(Plain(*layers))
 
 
 def _convolutions(

@@ -9,7 +9,7 @@ from torch import nn
 
 from nrf.errors import InputError
 from nrf.networks.base import DataInitialised, Latent, Shape, size_of
-from nrf.networks.closed_form import Perceptron, Plain
+from nrf.networks.closed_form import Plain, PlainPotential
 from nrf.networks.layers import (
     OUTPUTS,
     Activation,
@@ -64,7 +64,7 @@ class MLPPotential(DataInitialised):
         layers.append(normalised(nn.Linear(n_in, 1), self.norm, train_gain=self.train_gain != "none"))
         if self.norm == "batch":
             return Scalar(nn.Sequential(*layers), self.confinement)
-        return Perceptron(Plain(*layers), self.confinement)
+        return PlainPotential(Plain(*layers), self.confinement)
 
 
 @dataclass(frozen=True)

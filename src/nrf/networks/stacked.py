@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional
+from torch.nn.grad import conv2d_input
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.utils import parametrize
 
@@ -134,6 +135,13 @@ class StackedConv2d(_Stacked):
     def convolve(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """The product itself."""
         return functional.conv2d(x, weight, bias, groups=self.groups, **self.options)
+
+    def pull_back(self, grad: Tensor, shape: Sequence[int]) -> Tensor:
+        """A gradient's way from the output to an input of that shape."""
+        wide = (shape[0] // self.n, self.n * shape[1], *shape[2:])
+        weight = self.weight.flatten(0, 1)
+        back = conv2d_input(wide, weight, _as_channels(grad, self.n), groups=self.groups, **self.options)  # type: ignore[no-untyped-call]
+        return _as_rows(back, self.n)
 
 
 class StackedConvTranspose2d(StackedConv2d):

@@ -23,6 +23,10 @@ GAP_LIMIT = 100.0
 """Gap between watched rows and samples that no sound run has, in standard deviations of the watched rows' potential."""
 LEFT_LIMIT = 0.9
 """Share of samples far outside the data from which on a run is lost."""
+GROWTH, LEAST_GROWTH = 3.0, 20.0
+"""Times, and nats, by which the gap on training rows must exceed its least so far for a run to count as lost."""
+SETTLED = 0.2
+"""Share of a run after which its gap is expected to shrink."""
 FAR = 3.0
 """Ranges of a column that count as far outside."""
 
@@ -114,8 +118,21 @@ class Health:
         return found
 
 
-def complaint(numbers: Mapping[str, float]) -> str | None:
-    """Why a run with these numbers is lost; None if it is not."""
+def training_gap(numbers: Mapping[str, float]) -> float | None:
+    """Potential of training rows less that of revised samples, from a line of metrics; None for other learners."""
+    if "u_data" in numbers and "u_revised" in numbers:
+        return float(numbers["u_data"] - numbers["u_revised"])
+    return None
+
+
+def complaint(numbers: Mapping[str, float], least_gap: float | None = None) -> str | None:
+    """Why a run with these numbers is lost; None if it is not.
+
+    Args:
+        numbers: A line of metrics.
+        least_gap: The least training gap of the lines before. As long as samples follow the potential the gap shrinks;
+            when the potential has become too steep for the sampler's step they are thrown about, and it explodes.
+    """
     for name, value in numbers.items():
         if value != value or abs(value) == float("inf"):
             return f"{name.replace('_', ' ')} is not finite"
@@ -124,6 +141,11 @@ def complaint(numbers: Mapping[str, float]) -> str | None:
         return f"the gap between held-out rows and samples is {gap:.3g} standard deviations"
     if far > LEFT_LIMIT:
         return f"{100 * far:.0f} % of the samples are far outside the range of the data"
+    gap_now = training_gap(numbers)
+    if least_gap is not None and gap_now is not None:
+        limit = max(GROWTH * least_gap, least_gap + LEAST_GROWTH)
+        if gap_now > limit:
+            return f"the gap between training rows and samples grew from {least_gap:.3g} to {gap_now:.3g} nats"
     return None
 
 

@@ -26,7 +26,7 @@ from nrf.seeds import stream, streams
 from nrf.training import checkpoint as ckpt
 from nrf.training.batches import Batches
 from nrf.training.folder import RunFolder
-from nrf.training.health import Health, complaint, require_finite_state
+from nrf.training.health import SETTLED, Health, complaint, require_finite_state, training_gap
 from nrf.training.progress import ProgressBar
 
 log = logging.getLogger(__name__)
@@ -64,7 +64,8 @@ class TrainConfig:
     """Share of the rows, 5,000 at most, that is kept out of training and watched: each line of metrics then says how
     healthy the run is."""
     guard: bool = False
-    """Where a watched run diverges, go back to its last good checkpoint and on with half the sampler's step."""
+    """Where a run diverges, go back to its last good checkpoint and on with half the sampler's step. The metrics tell,
+    those of watched rows more."""
     compile: Literal["auto", "always", "never"] = "auto"
     """Compile the revision: where the run is long enough to win the compiler's time back, always, or never."""
 
@@ -89,8 +90,6 @@ class TrainConfig:
             raise InputError(f"lr_final must lie between 0 and 1, got {self.lr_final}")
         if not 0 <= self.watch_share <= 0.5:
             raise InputError(f"watch_share must lie between 0 and 0.5, got {self.watch_share}")
-        if self.guard and self.watch_share == 0:
-            raise InputError("a guard needs rows to watch: set watch_share, to 0.05 for example")
 
     def length(self, batches_per_epoch: int) -> int:
         """The run's length in iterations."""
@@ -128,6 +127,7 @@ class Trainer:
         if watched is not None:
             self.health = Health(learner, watched, data, self.batches.batch_size, seeds)
         self.rollbacks = 0
+        self._least_gap: float | None = None
         self._good: ckpt.Checkpoint | None = None
         self.total = config.length(self.batches.per_epoch)
         self.rng = streams(seeds, "learner", device=data.device)
@@ -176,6 +176,7 @@ class Trainer:
         self._seconds = stored.meta["seconds"]
         self._sums, self._count = dict(stored.meta["sums"]), stored.meta["count"]
         self.rollbacks = stored.meta["rollbacks"]
+        self._least_gap = stored.meta.get("least_gap")
         if self.health is not None:
             self.health.before = stored.tensors.get("health/before")
 
@@ -219,8 +220,7 @@ class Trainer:
         return True
 
     def _keep(self) -> None:
-        if self.config.guard and self._count:  # not looked at yet
-            assert self.health is not None
+        if self.config.guard and self._count and self.health is not None:  # not looked at yet
             _refuse(self.health.measure(self.step, remember=False))
         if self.folder is not None:
             self.save()
@@ -269,9 +269,10 @@ class Trainer:
             **self.description,
             "step": self.step,
             "seconds": self._seconds,
-            "sums": self._sums,
+            "sums": dict(self._sums),
             "count": self._count,
             "rollbacks": self.rollbacks,
+            "least_gap": self._least_gap,
             "optimizers": groups,
             "averaged": sorted(self.averages),
             "order": {
@@ -316,8 +317,11 @@ class Trainer:
         if self.health is not None:
             row |= self.health.measure(self.step)
         if self.config.guard:
-            _refuse(row)
+            _refuse(row, self._least_gap)
             row["rollbacks"] = self.rollbacks
+            gap = training_gap(means)
+            if gap is not None and self.step >= SETTLED * self.total:
+                self._least_gap = gap if self._least_gap is None else min(gap, self._least_gap)
         if self.folder is not None:
             self.folder.append_metrics(row)
         self._sums, self._count = {}, 0
@@ -342,8 +346,8 @@ class Trainer:
             )
 
 
-def _refuse(numbers: Mapping[str, float]) -> None:
-    trouble = complaint(numbers)
+def _refuse(numbers: Mapping[str, float], least_gap: float | None = None) -> None:
+    trouble = complaint(numbers, least_gap)
     if trouble is not None:
         raise NonFiniteError(trouble)
 
