@@ -57,7 +57,7 @@ class GMMConfig:
 
     replicas: int = 10
     iterations: int = 160_000
-    text_iterations: int = 80_000
+    text_iterations: int = 40_000
     """In the setting of the text."""
     side_iterations: int = 20_000
     coopnet_iterations: int = 10_000
