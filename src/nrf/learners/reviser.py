@@ -37,6 +37,7 @@ class Reviser:
         self.potential, self.generator, self.sampler, self.revision = potential, generator, sampler, revision
         self._compiled: dict[tuple[torch.Size, torch.Size], tuple[Steps, list[Drawn]]] = {}
         self._snapshots: tuple[Snapshot, Snapshot] | None = None
+        self._still: Snapshot | None = None
 
     @property
     def can_compile(self) -> bool:
@@ -59,8 +60,7 @@ class Reviser:
     def __call__(self, x: Tensor, h: Tensor, rng: Rng) -> tuple[Tensor, Tensor]:
         """Revise ``(x, h)``."""
         if self._snapshots is None:
-            with frozen(self.potential, self.generator):
-                return self.revision(self.potential, self.generator, self.sampler, x, h, rng)
+            return self._step_by_step(x, h, rng)
         for snapshot in self._snapshots:
             snapshot.refresh()
         key = (x.shape, h.shape)
@@ -69,6 +69,18 @@ class Reviser:
         steps, shapes = self._compiled[key]
         with torch.no_grad():
             return steps(x, h, Tape.record(shapes, rng).draws)
+
+    def _step_by_step(self, x: Tensor, h: Tensor, rng: Rng) -> tuple[Tensor, Tensor]:
+        if x.ndim != 4 or not hasattr(self.potential, "gradient"):
+            with frozen(self.potential, self.generator):
+                return self.revision(self.potential, self.generator, self.sampler, x, h, rng)
+        # Images and convolutions with the channels last: a quarter less time on processors.
+        self._still = self._still or Snapshot(self.potential)
+        self._still.refresh()
+        with frozen(self.generator):
+            x = x.contiguous(memory_format=torch.channels_last)
+            x, h = self.revision(self._still.copy, self.generator, self.sampler, x, h, rng)
+        return x.contiguous(), h
 
     def _prepare(self, key: tuple[torch.Size, torch.Size], x: Tensor, h: Tensor) -> bool:
         """Compile for positions of these shapes; False if it does not work, and then never again."""
