@@ -31,7 +31,7 @@ def test_every_learner_is_in_both_settings():
 
 def test_the_papers_own_methods_in_the_scripts_setting_have_the_papers_length():
     for method in methods(GMMConfig()):
-        wanted = 80_000 if method.setting == "paper" else 160_000
+        wanted = 40_000 if method.setting == "paper" else 160_000
         wanted = 10_000 if method.name == "CoopNet" else 20_000 if method.name in BESIDE else wanted
         assert method.preset.train.iterations == wanted
         assert method.preset.replicas == 10

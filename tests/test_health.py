@@ -120,7 +120,8 @@ def test_complaints(numbers, words):
 def test_a_gap_that_explodes_is_a_complaint():
     assert complaint({"u_data": 0.0, "u_revised": -100.0}) is None, "nothing to compare with"
     assert complaint({"u_data": 0.0, "u_revised": -100.0}, least_gap=40.0) is None
-    assert complaint({"u_data": 0.0, "u_revised": -19.0}, least_gap=1.0) is None
+    assert complaint({"u_data": 0.0, "u_revised": -49.0}, least_gap=1.0) is None
+    assert complaint({"u_data": 0.0, "u_revised": -1.0}, least_gap=-263.0) is None, "samples above the rows are no gap"
     assert "grew from 20 to 100 nats" in str(complaint({"u_data": 0.0, "u_revised": -100.0}, least_gap=20.0))
 
 

@@ -66,8 +66,8 @@ def _compare(case: str, potential: nn.Module, x: Tensor, n_steps: int, effort: E
     peers = {"Langevin": ["a bare loop"], "HMC": ["a bare loop"]}
     if importlib.util.find_spec("torchebm") is not None:
         blocks |= {f"torchebm's {name}": block for name, block in _torchebm(potential, x, n_steps).items()}
-        for name in peers:
-            peers[name].append(f"torchebm's {name}")
+        for name, others in peers.items():
+            others += [other for other in (f"torchebm's {name}",) if other in blocks]
     with frozen(potential):
         times = in_turn(blocks, effort)
     for name, others in peers.items():

@@ -23,7 +23,7 @@ GAP_LIMIT = 100.0
 """Gap between watched rows and samples that no sound run has, in standard deviations of the watched rows' potential."""
 LEFT_LIMIT = 0.9
 """Share of samples far outside the data from which on a run is lost."""
-GROWTH, LEAST_GROWTH = 3.0, 20.0
+GROWTH, LEAST_GROWTH = 3.0, 50.0
 """Times, and nats, by which the gap on training rows must exceed its least so far for a run to count as lost."""
 SETTLED = 0.2
 """Share of a run after which its gap is expected to shrink."""
@@ -143,6 +143,7 @@ def complaint(numbers: Mapping[str, float], least_gap: float | None = None) -> s
         return f"{100 * far:.0f} % of the samples are far outside the range of the data"
     gap_now = training_gap(numbers)
     if least_gap is not None and gap_now is not None:
+        least_gap = max(least_gap, 0.0)
         limit = max(GROWTH * least_gap, least_gap + LEAST_GROWTH)
         if gap_now > limit:
             return f"the gap between training rows and samples grew from {least_gap:.3g} to {gap_now:.3g} nats"
