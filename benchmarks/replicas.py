@@ -15,6 +15,7 @@ from dataclasses import replace
 
 import torch
 
+from nrf.bench.reference import plain_iteration
 from nrf.experiments.base import Preset, build_learner, load_splits
 from nrf.experiments.presets import PRESETS
 from nrf.seeds import streams
@@ -86,30 +87,13 @@ def iterations(preset: Preset, *, compiled: bool) -> Callable[[int], None]:
 
 
 def plain_iterations(preset: Preset) -> Callable[[int], None]:
-    """Alg. 1 with x revised only, as a script would have it."""
+    """Alg. 1 as a script would have it, with x revised only."""
     data = torch.from_numpy(load_splits(preset.data).train)
-    learner = build_learner(preset, data)
-    u, q = learner.modules["potential"], learner.modules["generator"]
-    opt_u, opt_q = (torch.optim.Adam(m.parameters(), lr=1e-3, betas=(0.0, 0.999)) for m in (u, q))
-    sampler, size = preset.sampler, preset.train.batch_size
-    deviation = (2 * sampler.step_size * sampler.temperature) ** 0.5
+    iterate = plain_iteration(replace(preset, revision=replace(preset.revision, target="x")), data)
 
     def run(n: int) -> None:
         for _ in range(n):
-            batch = data[torch.randint(len(data), (size,))]
-            h = torch.randn(size, 2)
-            x = q(h).detach()
-            for _ in range(preset.revision.n_steps):
-                x.requires_grad_(True)
-                opt_u.zero_grad()
-                u(x).sum().backward()
-                x = (x + sampler.step_size * x.grad + deviation * torch.randn_like(x)).detach()
-            opt_u.zero_grad()
-            (u(x).mean() - u(batch).mean()).backward()
-            opt_u.step()
-            opt_q.zero_grad()
-            (x - q(h)).square().sum(1).mean().backward()
-            opt_q.step()
+            iterate()
 
     return run
 
