@@ -8,6 +8,7 @@ from typing import Literal
 from torch import Tensor, nn
 
 from nrf.errors import InputError
+from nrf.learners.first_layer import first_layer, revise_through
 from nrf.models import LatentGenerator
 from nrf.samplers import CoopNet, GradFn, Position, Sampler, run
 from nrf.seeds import Rng
@@ -74,6 +75,8 @@ class Revision:
         position: Position
         grad_fn: GradFn
         match self.target:
+            case "x" if (layer := first_layer(potential, sampler)) is not None:
+                return revise_through(layer, potential, sampler, x, self.n_steps, rng), h
             case "x":
                 position, grad_fn = (x,), PotentialTarget(potential)
             case "conditional":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from nrf.networks.base import GeneratorConfig, Latent, PotentialConfig, Shape
+from nrf.networks.closed_form import PlainPotential
 from nrf.networks.convnet import (
     OneClassCNNGenerator,
     OneClassCNNPotential,
@@ -38,6 +39,7 @@ __all__ = [
     "MLPPotential",
     "OneClassCNNGenerator",
     "OneClassCNNPotential",
+    "PlainPotential",
     "PotentialConfig",
     "ResNetGenerator",
     "ResNetPotential",

@@ -48,11 +48,20 @@ class PlainPotential(Scalar):
     @torch.no_grad()
     def gradient(self, x: Tensor) -> Tensor:
         """``∇u`` row by row; the value of ``u`` is not computed."""
-        *hidden, last = self.body.children()
-        out, pull_back = linearised(hidden, x)
-        grad = _back_through(last, out.new_ones(len(out), 1))
-        found = pull_back(grad)
+        found = _gradient(self.body, x)
         return found if self.confinement is None else found - x / self.confinement**2
+
+    @torch.no_grad()
+    def gradient_behind(self, layer: nn.Module, out: Tensor) -> Tensor:
+        """The gradient in the output of one of the body's layers, where that output is given."""
+        layers = list(self.body.children())
+        return _gradient(layers[layers.index(layer) + 1 :], out)
+
+
+def _gradient(layers: Iterable[nn.Module], x: Tensor) -> Tensor:
+    *hidden, last = layers
+    out, pull_back = linearised(hidden, x)
+    return pull_back(_back_through(last, out.new_ones(len(out), 1)))
 
 
 @torch.no_grad()
