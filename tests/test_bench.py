@@ -26,7 +26,7 @@ from nrf.seeds import stream
 
 def small(case):
     """A case's preset with networks and batches that are quick, and rows."""
-    name, shape = CASES[case]
+    name, shape, _ = CASES[case]
     preset = find_preset(name)
     if case == "CIFAR-10":
         potential, generator = replace(preset.potential, width=4), replace(preset.generator, width=4)

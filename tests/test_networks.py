@@ -19,7 +19,7 @@ from nrf.networks import (
     StandardCNNPotential,
     data_dependent_init,
 )
-from nrf.networks.layers import gain_of, is_weight_normed
+from nrf.networks.layers import activation, gain_of, is_weight_normed
 
 
 @pytest.fixture(autouse=True)
@@ -184,3 +184,10 @@ def test_confinement_is_a_gaussian_factor():
     assert (u(far) < u(x)).all()
     with pytest.raises(InputError, match="confinement must be positive"):
         MLPPotential(confinement=0.0)
+
+
+def test_our_tanh_is_the_tanh():
+    ours, x = activation("tanh"), torch.linspace(-30, 30, 10_001, dtype=torch.double, requires_grad=True)
+    torch.testing.assert_close(ours(x), torch.tanh(x), rtol=0, atol=1e-15)
+    torch.testing.assert_close(ours(x.float()), torch.tanh(x).float(), rtol=0, atol=2e-7)
+    assert torch.autograd.gradcheck(ours, torch.linspace(-3, 3, 7, dtype=torch.double, requires_grad=True))

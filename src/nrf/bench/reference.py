@@ -46,6 +46,8 @@ def plain_iteration(preset: Preset, data: Tensor) -> Callable[[], None]:
     ):
         raise InputError("the plain loop is written for inclusive learning with SGLD or SGHMC steps of x")
     modules = build_learner(preset, data).modules
+    for network in modules.values():
+        network.apply(_with_torch_tanh)
     u, q = modules["potential"], modules["generator"]
     for_u, for_q = (_optimizer(m, config, lr) for m, lr in ((u, config.potential_lr), (q, config.generator_lr)))
 
@@ -65,6 +67,12 @@ def plain_iteration(preset: Preset, data: Tensor) -> Callable[[], None]:
         for_q.step()
 
     return iterate
+
+
+def _with_torch_tanh(module: nn.Module) -> None:
+    for name, child in module.named_children():
+        if isinstance(child, nn.Tanh):
+            setattr(module, name, nn.Tanh())
 
 
 def _optimizer(module: nn.Module, config: InclusiveConfig, lr: float) -> torch.optim.Optimizer:

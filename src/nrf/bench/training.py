@@ -21,13 +21,14 @@ from nrf.seeds import stream, streams
 from nrf.training.batches import Batches
 from nrf.training.trainer import COMPILE_FROM
 
-CASES: dict[str, tuple[str, Shape]] = {
-    "GMM": ("gmm-released", (2,)),
-    "KDDCUP": ("kddcup-sghmc-released", (121,)),
-    "MNIST": ("mnist-sghmc-released", (1, 28, 28)),
-    "CIFAR-10": ("cifar10-one-class-sghmc-released", (3, 32, 32)),
+CASES: dict[str, tuple[str, Shape, int]] = {
+    "GMM": ("gmm-released", (2,), 1600),
+    "KDDCUP": ("kddcup-sghmc-released", (121,), 198_000),
+    "MNIST": ("mnist-sghmc-released", (1, 28, 28), 6000),
+    "CIFAR-10": ("cifar10-one-class-sghmc-released", (3, 32, 32), 5000),
 }
-"""Potentials by the data they are for: a preset, and the shape of an event. Values are drawn: speed is the same."""
+"""Potentials by the data they are for: a preset, the shape of an event, and about how many are trained on, on which it
+hangs whether a run is compiled. Values are drawn: speed is the same."""
 ROWS = 4096
 REPLICAS = 10
 
@@ -43,10 +44,10 @@ def peaks(effort: Effort) -> Iterator[Row]:
 
 def revisions(effort: Effort) -> Iterator[Row]:
     """Each potential's revision, as training runs it, against the bare products and convolutions of its gradients."""
-    for case, (name, shape) in CASES.items():
+    for case, (name, shape, n_rows) in CASES.items():
         preset = find_preset(name)
         with threads(_threads(preset)):
-            learner, _ = _learner(preset, shape)
+            learner, _ = _learner(preset, shape, n_rows)
             n_steps = preset.revision.n_steps
             rng = stream(0, "bench")
             x, h = (t.detach() for t in learner.generator.propose(preset.train.batch_size, rng))
@@ -67,15 +68,15 @@ def revisions(effort: Effort) -> Iterator[Row]:
 
 def iterations(effort: Effort) -> Iterator[Row]:
     """Iterations of training, as the trainer runs them, against the plain loop at its better number of threads."""
-    for case, (name, shape) in CASES.items():
+    for case, (name, shape, n_rows) in CASES.items():
         preset = find_preset(name)
-        learner, data = _learner(preset, shape)
+        learner, data = _learner(preset, shape, n_rows)
         blocks: dict[str, Block] = {"ours": _with_threads(_iteration(learner, preset, data), _threads(preset))}
         for n in sorted({1, os.cpu_count() or 1}):
             blocks[f"plain {n}"] = _with_threads(plain_iteration(preset, data), n)
         if case == "GMM":
             together = replace(preset, replicas=REPLICAS)
-            stacked, _ = _learner(together, shape)
+            stacked, _ = _learner(together, shape, n_rows)
             blocks["replicas"] = _with_threads(_iteration(stacked, together, data), _threads(preset))
         times = in_turn(blocks, effort)
         plain = min((b for b in blocks if b.startswith("plain")), key=times.seconds)
@@ -93,13 +94,12 @@ def _threads(preset: Preset) -> int:
     return preset.train.threads or os.cpu_count() or 1
 
 
-def _learner(preset: Preset, shape: Shape) -> tuple[SamplingLearner, Tensor]:
+def _learner(preset: Preset, shape: Shape, n_rows: int) -> tuple[SamplingLearner, Tensor]:
     """The preset's learner on drawn rows, compiled where its trainer would."""
     data = torch.rand((ROWS, *shape), generator=stream(0, "bench rows"))
     learner = build_learner(preset, data)
     assert isinstance(learner, SamplingLearner)
-    per_epoch = 60_000 // 10 // preset.train.batch_size  # of the order of the paper's classes
-    if preset.train.length(per_epoch) >= COMPILE_FROM:
+    if preset.train.length(n_rows // preset.train.batch_size) >= COMPILE_FROM:
         learner.compile()
     return learner, data
 

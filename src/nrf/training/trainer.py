@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 MOST_WATCHED = 5000
 MOST_ROLLBACKS = 5
 """After so many times half the step, a run is given up."""
-COMPILE_FROM = 10_000
+COMPILE_FROM = 5000
 """Iterations from which compiling the revision pays: it costs ten to thirty seconds and wins milliseconds."""
 
 
