@@ -19,7 +19,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import nn
 
-from nrf.detect import NRFDetector
+from nrf.detect import NRFDetector, recipe
 from nrf.detect.explain import counterfactual_images
 from nrf.detect.selection import labelled_auroc, made_anomalies, synthetic_auroc
 from nrf.detect.storage import _digest
@@ -152,6 +152,20 @@ def test_callbacks_can_score_with_the_model_as_it_is(ring, combine):
     np.testing.assert_array_equal(p_values[-1], detector.p_values(ring[1]))
     silent = NRFDetector(**FAST, batch_size=60, combine=combine).fit(ring[0])
     np.testing.assert_array_equal(scores[-1], silent.score_samples(ring[1]))
+
+
+def test_of_many_rows_the_averaged_weights_are_used(ring, monkeypatch, tmp_path):
+    monkeypatch.setattr(recipe, "MANY_ROWS", 50)
+    seen = []
+    settings = FAST | {"iterations": 30, "batch_size": 60}
+    detector = NRFDetector(**settings, callbacks=[lambda d, n: seen.append(d.score_samples(ring[0]))]).fit(ring[0])
+    scores = detector.score_samples(ring[0])
+    assert len(seen) > 1
+    np.testing.assert_array_equal(seen[-1], scores)
+    detector.save(tmp_path / "kept")
+    np.testing.assert_array_equal(NRFDetector.load(tmp_path / "kept").score_samples(ring[0]), scores)
+    detector.members_.averaged = {}
+    assert np.abs(detector.score_samples(ring[0]) - scores).max() > 1e-4
 
 
 def test_warm_start_and_partial_fit_go_on(ring):

@@ -248,6 +248,7 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
             numbers = {name: float(value) for name, value in row.items()}
             self.history_.append(numbers)
             if self.callbacks:
+                self.members_.take_averages(trainer)
                 settle()
             return any([callback(self, numbers) is True for callback in self.callbacks or ()])
 

@@ -66,6 +66,10 @@ class Members:
         """A network as it is used: averaged over the last part of training, if that was kept."""
         return self.averaged.get(name, self.learner.modules[name])
 
+    def take_averages(self, trainer: Trainer) -> None:
+        """Use the averaged weights that a trainer of these members keeps, if it does."""
+        self.averaged = {name: average.module for name, average in trainer.averages.items()}
+
     def seen(self, rows: Tensor) -> Tensor:
         """What the networks see of the rows."""
         return rows[:, self._seen] if self.surprises else rows
@@ -238,7 +242,7 @@ def train_members(
             if trainer.rollbacks:
                 step = recipe.sampler.step_size / 2**trainer.rollbacks
                 warn(f"samples lost touch with the rows; training went back and on with a sampler step of {step:g}")
-            members.averaged = {name: average.module for name, average in trainer.averages.items()}
+            members.take_averages(trainer)
             _require_finite(members, data)
             return members, recipe
         except NonFiniteError as error:

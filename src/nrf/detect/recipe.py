@@ -35,7 +35,9 @@ SMOOTHING = 0.9
 LEAST_NOISE = 0.06
 """The same, at least, in units of the scaled columns."""
 MANY_ROWS = 100_000
-"""Rows from which on batches are larger, rates lower and the sampler's steps fall."""
+"""Rows from which on batches are larger, rates lower, the sampler's steps fall and weights are averaged."""
+AVERAGED = 0.995
+"""Of many rows: how much of the averaged weights stays at an iteration. They follow over some 200 of them."""
 SPACING_ROWS = 500
 SPACING_AMONG = 20_000
 
@@ -87,6 +89,7 @@ def recipe_for(n_rows: int, shape: Shape, changes: dict[str, Any], spacing: floa
         log_every=max(1, n_rows // batch),
         checkpoint_every=max(1, n_rows // batch),
         guard=True,
+        ema_decay=AVERAGED if n_rows > MANY_ROWS and len(shape) == 1 else None,
         compile="never",
     )
     return _with(replace(recipe, train=train), given)

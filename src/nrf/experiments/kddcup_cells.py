@@ -159,7 +159,8 @@ def detect_and_watch(
         numbers = split.numbers(detector.score_samples(rows).astype(np.float32))
         numbers["synthetic AUROC"] = synthetic_auroc(detector, watched)
         kept = {name: float(value) for name, value in row.items() if name != "seconds"}
-        curve.append(kept | {f"last weights: {name}": value for name, value in numbers.items()})
+        weights = "averaged weights" if detector.members_.averaged else "last weights"
+        curve.append(kept | {f"{weights}: {name}": value for name, value in numbers.items()})
 
     detector = NRFDetector(random_state=seed, callbacks=[look], **settings)
     n_learned = len(learned) - round(detector.calibration_share * len(learned))
