@@ -53,7 +53,8 @@ class KDDConfig:
     compared_splits: int = 5
     """Splits for the systems that are compared with."""
     epochs: int = 30
-    best_epochs: int = 12
+    best_epochs: int | None = None
+    """Of the detector; its default length if not given."""
     compared_epochs: int = 20
     max_rows: int | None = None
     """So many rows of the file only."""

@@ -39,7 +39,8 @@ class AblationConfig:
 
     splits: int = 2
     epochs: int = 16
-    detector_epochs: int = 14
+    detector_epochs: int | None = None
+    """Its default length if not given."""
     max_rows: int | None = None
 
 
@@ -95,6 +96,9 @@ DETECTORS: dict[str, dict[str, Any]] = {
     "NRFDetector, the 121 encoded columns": {"encoded": True},
     "NRFDetector, 10 steps": {"n_steps": 10},
     "NRFDetector, σ 0.3": {"sigma": 0.3},
+    "NRFDetector, 256-128": {"widths": (256, 128)},
+    "NRFDetector, learning rates 5e-3": {"learning_rate": 5e-3},
+    "NRFDetector, half the step": {"step_size": 0.016},
     "NRFDetector, 3 members": {"n_members": 3},
 }
 """Settings of the detector, by name."""
@@ -131,10 +135,11 @@ class KDDAblation:
             rows += [_row(name, metric, values) for metric, values in numbers.items()]
             lines.append([name, *(f"{np.mean(values):.4f}" for values in numbers.values())])
         header = ["settings", *_numbers([results[cell_key(self.seeds(config)[0], "released")]["curve"]])]
+        length = f"{config.detector_epochs} epochs" if config.detector_epochs else "its default length"
         text = (
-            f"Mean over {config.splits} development splits, {config.epochs} epochs ({config.detector_epochs} of the "
-            "detector). F1 is that of all test rows with a fifth of them flagged. The label-free number is the mean "
-            "AUROC of watched training rows against anomalies made of them, at the last epoch."
+            f"Mean over {config.splits} development splits, {config.epochs} epochs, the detector {length}. F1 is that "
+            "of all test rows with a fifth of them flagged. The label-free number is the mean AUROC of watched training "
+            "rows against anomalies made of them, at the last epoch."
         )
         last = {row.method: row.mean for row in rows if row.metric == "F1, last epoch"}
         best = max(last, key=lambda name: last[name])

@@ -136,14 +136,14 @@ def train_and_watch(preset: Preset, split: Split, out: Path) -> list[dict[str, f
 
 
 def detect_and_watch(
-    split: Split, seed: int, epochs: int, *, encoded: bool = False, **settings: Any
+    split: Split, seed: int, epochs: int | None = None, *, encoded: bool = False, **settings: Any
 ) -> list[dict[str, float]]:
     """Fit a detector on the file's own columns; numbers of the model as it was after every epoch.
 
     Args:
         split: The split.
         seed: Of the detector.
-        epochs: Passes over the rows it learns from.
+        epochs: Passes over the rows it learns from; as many as the detector makes by default if not given.
         encoded: Give it the 121 encoded columns instead, which it takes for numbers.
         settings: Of the detector, in place of its defaults.
     """
@@ -163,9 +163,11 @@ def detect_and_watch(
         curve.append(kept | {f"{weights}: {name}": value for name, value in numbers.items()})
 
     detector = NRFDetector(random_state=seed, callbacks=[look], **settings)
-    n_learned = len(learned) - round(detector.calibration_share * len(learned))
-    batch = settings.get("batch_size") or recipe_for(n_learned, split.distinct.shape[1:], {}).train.batch_size
-    detector.set_params(batch_size=batch, iterations=epochs * (n_learned // batch)).fit(learned)
+    if epochs is not None:
+        n_learned = len(learned) - round(detector.calibration_share * len(learned))
+        batch = settings.get("batch_size") or recipe_for(n_learned, split.distinct.shape[1:], {}).train.batch_size
+        detector.set_params(batch_size=batch, iterations=epochs * (n_learned // batch))
+    detector.fit(learned)
     return curve
 
 
