@@ -138,8 +138,8 @@ class KDDAblation:
         length = f"{config.detector_epochs} epochs" if config.detector_epochs else "its default length"
         text = (
             f"Mean over {config.splits} development splits, {config.epochs} epochs, the detector {length}. F1 is that "
-            "of all test rows with a fifth of them flagged. The label-free number is the mean AUROC of watched training "
-            "rows against anomalies made of them, at the last epoch."
+            "of all test rows with a fifth of them flagged. The label-free number is the mean AUROC of watched rows "
+            "against anomalies made of them, at the last epoch."
         )
         last = {row.method: row.mean for row in rows if row.metric == "F1, last epoch"}
         best = max(last, key=lambda name: last[name])
