@@ -19,7 +19,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import nn
 
-from nrf.detect import NRFDetector, recipe
+from nrf.detect import NRFDetector, parallel, recipe
 from nrf.detect.explain import counterfactual_images
 from nrf.detect.selection import labelled_auroc, made_anomalies, synthetic_auroc
 from nrf.detect.storage import _digest
@@ -166,6 +166,24 @@ def test_of_many_rows_the_averaged_weights_are_used(ring, monkeypatch, tmp_path)
     np.testing.assert_array_equal(NRFDetector.load(tmp_path / "kept").score_samples(ring[0]), scores)
     detector.members_.averaged = {}
     assert np.abs(detector.score_samples(ring[0]) - scores).max() > 1e-4
+
+
+@pytest.mark.parametrize("n_threads", [1, 2])
+def test_parts_of_a_large_array_are_scored_as_the_whole(fitted, ring, monkeypatch, n_threads):
+    rows = np.concatenate([ring[0], ring[1], 100 * ring[1]])
+    whole = fitted.score_samples(rows)
+    monkeypatch.setattr(parallel, "PART", 300)
+    assert len(parallel.parts_of(rows)) > 2
+    before = torch.get_num_threads()
+    torch.set_num_threads(n_threads)
+    try:
+        found = fitted.score_samples(rows)
+        assert torch.get_num_threads() == n_threads
+        with pytest.raises(ValueError, match="expecting 3 features"):
+            fitted.score_samples(rows[:, :1])
+    finally:
+        torch.set_num_threads(before)
+    np.testing.assert_allclose(found, whole, rtol=1e-6)
 
 
 def test_warm_start_and_partial_fit_go_on(ring):

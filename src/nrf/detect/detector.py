@@ -20,6 +20,7 @@ from nrf.detect.calibration import Calibration, false_discoveries
 from nrf.detect.encoder import TableEncoder
 from nrf.detect.frames import in_common_form, is_table
 from nrf.detect.members import Members, build_members, train_members
+from nrf.detect.parallel import in_threads, parts_of
 from nrf.detect.parameters import check_parameters
 from nrf.detect.pixels import PixelScale
 from nrf.detect.recipe import Recipe, recipe_for, spacing_of
@@ -190,24 +191,23 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _encode(self, X: Any, *, fitting: bool = False) -> Tensor:
         """Rows as the networks take them."""
+        return self._rows_of(self._valid(X, fitting=fitting))
+
+    def _valid(self, X: Any, *, fitting: bool = False) -> Any:
         X = in_common_form(X)
         if self.pixels_ is not None:
-            rows = self.pixels_.encode(X)
-        else:
-            assert self.encoder_ is not None
-            if is_table(X):
-                validate_data(self, X, reset=False, skip_check_array=True)
-            else:
-                X = validate_data(
-                    self,
-                    X,
-                    reset=False,
-                    dtype=[np.float64, np.float32],
-                    ensure_all_finite="allow-nan",
-                    ensure_min_samples=2 if fitting else 1,
-                )
-            rows = self.encoder_.encode(X)
-        return torch.from_numpy(rows).to(self.device)
+            return X
+        if is_table(X):
+            validate_data(self, X, reset=False, skip_check_array=True)
+            return X
+        least = 2 if fitting else 1
+        kinds = [np.float64, np.float32]
+        return validate_data(self, X, reset=False, dtype=kinds, ensure_all_finite="allow-nan", ensure_min_samples=least)
+
+    def _rows_of(self, X: Any) -> Tensor:
+        encoder = self.pixels_ or self.encoder_
+        assert encoder is not None
+        return torch.from_numpy(encoder.encode(X)).to(self.device)
 
     def _train(self, rows: Tensor, *, keep: bool, add: bool = False) -> None:
         if len(rows) < 2:
@@ -338,7 +338,8 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _potentials(self, X: Any) -> Tensor:
         check_is_fitted(self)
-        values = self.members_.potentials(self._encode(X))
+        score = self.members_.scorer()
+        values = torch.cat(in_threads(lambda part: score(self._rows_of(part)), parts_of(self._valid(X))), 1)
         if not torch.isfinite(values).all():
             bad = int((~torch.isfinite(values)).any(0).sum())
             raise InputError(f"{bad} rows have a potential that is not finite: their values are far out of any range")

@@ -26,7 +26,7 @@ from nrf.training import Trainer
 Floats = NDArray[np.floating]
 OnLog = Callable[[Trainer, Mapping[str, float]], object]
 
-CHUNK_VALUES = 1 << 20
+CHUNK_VALUES = 1 << 18
 """Values of a chunk of rows that is scored at once: small enough to stay in a processor's cache."""
 SMALL_CHUNK = 256
 INIT_ROWS = 2000
@@ -72,7 +72,9 @@ class Members:
 
     def seen(self, rows: Tensor) -> Tensor:
         """What the networks see of the rows."""
-        return rows[:, self._seen] if self.surprises else rows
+        if self._seen == list(range(len(self._seen))):
+            return rows[:, : len(self._seen)] if self.surprises else rows
+        return rows[:, self._seen]
 
     def know(self, rows: Tensor, before: Members | None = None) -> None:
         """Set, from training rows, in which ranges values are known and what a surprise costs.
@@ -92,12 +94,20 @@ class Members:
 
     def potentials(self, rows: Tensor) -> Tensor:
         """The potential of each row under each member, ``(members, rows)``."""
+        return self.scorer()(rows)
+
+    def scorer(self) -> Callable[[Tensor], Tensor]:
+        """:meth:`potentials` of the members as they are now, for many calls."""
+        still = self._still()
+        return lambda rows: self._by_chunks(self._potentials_of, still, rows)
+
+    def _potentials_of(self, still: nn.Module, rows: Tensor) -> Tensor:
         seen = self.seen(rows)
         if not self.surprises:
-            return self._learned_potentials(seen)
+            return self._learned_of(still, seen)
         known = self._known(seen)
-        odd = rows[:, self.surprises].sum(1) + (seen - known).abs().sum(1)
-        u = self._learned_potentials(known)
+        odd = rows[:, self.surprises].sum(1) + (seen - known).abs_().sum(1)
+        u = self._learned_of(still, known)
         return u - self.surprise_costs.to(u)[:, None] * odd
 
     def gradient(self, still: nn.Module, rows: Tensor) -> Tensor:
@@ -125,15 +135,25 @@ class Members:
         return seen.clamp(low, high)
 
     def _learned_potentials(self, rows: Tensor) -> Tensor:
+        return self._by_chunks(self._learned_of, self._still(), rows)
+
+    def _still(self) -> nn.Module:
         still = Snapshot(self.module("potential"))
         still.refresh()
-        n, values = len(rows), max(1, rows[:1].numel() * self.count)
-        size = max(SMALL_CHUNK, CHUNK_VALUES // values)
-        if n < SMALL_CHUNK:  # always products of one shape, or a row's score would hang on its company, by rounding
-            rows = torch.cat([rows, rows.new_zeros(SMALL_CHUNK - n, *rows.shape[1:])])
-        with torch.no_grad():
-            parts = [self._chunk(still.copy, chunk) for chunk in torch.split(rows, size)]
-        return torch.cat(parts, 1)[:, :n]
+        return still.copy
+
+    @torch.no_grad()
+    def _by_chunks(self, values_of: Callable[[nn.Module, Tensor], Tensor], still: nn.Module, rows: Tensor) -> Tensor:
+        """What a function of the potential, held still, and of rows has for all of them."""
+        size = max(SMALL_CHUNK, CHUNK_VALUES // max(1, rows[:1].numel() * self.count))
+        return torch.cat([values_of(still, chunk) for chunk in torch.split(rows, size)], 1)
+
+    def _learned_of(self, potential: nn.Module, rows: Tensor) -> Tensor:
+        n, length = self.count, len(rows)
+        if length < SMALL_CHUNK:  # always products of one kind, or a row's score would hang on its company, by rounding
+            rows = torch.cat([rows, rows.new_zeros(SMALL_CHUNK - length, *rows.shape[1:])])
+        values: Tensor = potential(rows if n == 1 else rows.repeat(n, *(1,) * (rows.ndim - 1)))
+        return values.reshape(n, len(rows))[:, :length]
 
     def go_on_from(self, before: Members) -> None:
         """Take over the weights of members trained before."""
@@ -172,11 +192,6 @@ class Members:
                 state = {k.removeprefix(prefix): v for k, v in packed["tensors"].items() if k.startswith(prefix)}
                 module.load_state_dict(state)
         return members
-
-    def _chunk(self, potential: nn.Module, rows: Tensor) -> Tensor:
-        n = self.count
-        values: Tensor = potential(rows if n == 1 else rows.repeat(n, *(1,) * (rows.ndim - 1)))
-        return values.reshape(n, len(rows))
 
 
 def copy_of(module: nn.Module) -> nn.Module:
