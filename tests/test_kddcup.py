@@ -12,11 +12,13 @@ import pytest
 
 from nrf.data import kddcup99 as kdd
 from nrf.experiments import kddcup_cells as cells
-from nrf.experiments.kddcup import BEST, QUICK, SAMPLERS, KDDConfig, KDDCup, chosen, runs_of, sized
+from nrf.experiments import watch
+from nrf.experiments.kddcup import BEST, QUICK, SAMPLERS, KDDConfig, KDDCup, runs_of, sized
 from nrf.experiments.kddcup_ablation import CHANGES, DETECTORS, AblationConfig, KDDAblation, changed
 from nrf.experiments.kddcup_methods import METHODS, fit_and_measure
 from nrf.experiments.record import Record
 from nrf.experiments.reproduce import Options, reproduce
+from nrf.experiments.watch import chosen
 
 
 def _file(n_distinct=900, n_rows=3000, seed=0):
@@ -76,7 +78,7 @@ def test_each_column_reports_its_epoch():
         {"last weights: F1": 0.9, "last weights: synthetic AUROC": 0.7},
         {"last weights: F1": 0.6, "last weights: synthetic AUROC": 0.8},
     ]
-    assert [chosen(curve, c) for c in ("last", "selected", "oracle")] == [2, 0, 1]
+    assert [chosen(curve, c, "F1") for c in ("last", "selected", "oracle")] == [2, 0, 1]
 
 
 def test_what_runs_on_which_split():
@@ -91,9 +93,9 @@ def test_what_runs_on_which_split():
 def test_a_killed_run_goes_on_with_its_curve(invented, tmp_path, monkeypatch):
     preset = sized(replace(QUICK, epochs=3), "released", "inclusive-NRF, SGHMC", 0)
     preset = replace(preset, train=replace(preset.train, batch_size=64))
-    whole = cells.train_and_watch(preset, cells.load(0), tmp_path / "whole")
+    whole = cells.train_on(preset, cells.load(0), tmp_path / "whole")
     assert [point["epoch"] for point in whole] == [1, 2, 3]
-    write, times = cells.write_atomically, []
+    write, times = watch.write_atomically, []
 
     def die_at_the_third(path, content):
         times.append(path)
@@ -101,10 +103,10 @@ def test_a_killed_run_goes_on_with_its_curve(invented, tmp_path, monkeypatch):
             raise RuntimeError("killed")
         write(path, content)
 
-    monkeypatch.setattr(cells, "write_atomically", die_at_the_third)
+    monkeypatch.setattr(watch, "write_atomically", die_at_the_third)
     with pytest.raises(RuntimeError, match="killed"):
-        cells.train_and_watch(preset, cells.load(0), tmp_path / "killed")
-    assert cells.train_and_watch(preset, cells.load(0), tmp_path / "killed") == whole
+        cells.train_on(preset, cells.load(0), tmp_path / "killed")
+    assert cells.train_on(preset, cells.load(0), tmp_path / "killed") == whole
 
 
 def test_the_detector_is_looked_at_after_every_epoch(invented):

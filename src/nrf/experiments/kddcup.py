@@ -17,12 +17,13 @@ from matplotlib.figure import Figure
 
 from nrf.experiments.base import Preset
 from nrf.experiments.figures import INK, MUTED
-from nrf.experiments.kddcup_cells import WATCHED, detect_and_watch, load, train_and_watch
+from nrf.experiments.kddcup_cells import WATCHED, detect_and_watch, load, train_on
 from nrf.experiments.kddcup_methods import METHODS, ONE_PASS, fit_and_measure
 from nrf.experiments.presets import find_preset
 from nrf.experiments.record import Row
 from nrf.experiments.report import Table
 from nrf.experiments.reproduce import Cell, Outcome, Section, cell_key
+from nrf.experiments.watch import COLUMNS, chosen, values_of
 
 Results = Mapping[str, dict[str, Any]]
 
@@ -40,7 +41,6 @@ PAPER: dict[str, dict[str, tuple[float, float | None]]] = {
     "inclusive-NRF, SGHMC": {"precision": (0.9501, 0.0043), "recall": (0.9651, 0.0062), "F1": (0.9575, 0.0050)},
 }
 """The paper's table: mean and, where it has one, SD; its own numbers are of the column `oracle`."""
-COLUMNS = ("last", "selected", "oracle")
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ def sized(config: KDDConfig, setting: str, method: str, split: int) -> Preset:
 
 def run_cell(config: KDDConfig, preset: Preset, split: int, out: Path) -> dict[str, Any]:
     """One model: its numbers after every epoch."""
-    return {"curve": train_and_watch(preset, load(split, max_rows=config.max_rows), out)}
+    return {"curve": train_on(preset, load(split, max_rows=config.max_rows), out)}
 
 
 def best_cell(config: KDDConfig, split: int) -> dict[str, Any]:
@@ -134,23 +134,6 @@ def best_cell(config: KDDConfig, split: int) -> dict[str, Any]:
 def compared_cell(config: KDDConfig, name: str, split: int) -> dict[str, Any]:
     """One of the other systems."""
     return fit_and_measure(name, load(split, max_rows=config.max_rows), split, config.compared_epochs)
-
-
-def weights_of(curve: Sequence[Mapping[str, float]]) -> str:
-    """Which weights a user of this run gets: averaged ones where they are kept."""
-    return "averaged weights" if "averaged weights: F1" in curve[-1] else "last weights"
-
-
-def chosen(curve: Sequence[Mapping[str, float]], column: str) -> int:
-    """The epoch that a column reports, counted from 0.
-
-    ``selected`` is the epoch after which watched rows were told best from anomalies made of them.
-    """
-    weights = weights_of(curve)
-    if column == "last":
-        return len(curve) - 1
-    by = "synthetic AUROC" if column == "selected" else "F1"
-    return int(np.argmax([point[f"{weights}: {by}"] for point in curve]))
 
 
 def _our_rows(config: KDDConfig, results: Results) -> list[Row]:
@@ -165,11 +148,11 @@ def _our_rows(config: KDDConfig, results: Results) -> list[Row]:
         for column in COLUMNS:
             for block, prefix in BLOCKS.items():
                 for name in NAMES:
-                    values = [c[chosen(c, column)][f"{weights_of(c)}: {prefix}{name}"] for c in curves]
+                    values = [values_of(c, prefix + name)[chosen(c, column, "F1")] for c in curves]
                     quoted = PAPER.get(method, {}).get(name) if not prefix and column == "oracle" else None
                     rows.append(_row(method, name, values, setting, block, column, quoted))
         for tail, steadiness in (("worst of the last ten epochs", np.min), ("mean of the last ten epochs", np.mean)):
-            values = [float(steadiness([p[f"{weights_of(c)}: F1"] for p in c[-10:]])) for c in curves]
+            values = [float(steadiness(values_of(c, "F1")[-10:])) for c in curves]
             rows.append(_row(method, f"F1, {tail}", values, setting, "all test rows", None, None))
     return rows
 
@@ -229,7 +212,7 @@ def _instability(config: KDDConfig, results: Results) -> Section:
     for axis, (setting, method) in zip(figure.subplots(1, len(kinds), sharey=True), kinds, strict=True):
         for split in range(config.splits):
             curve = results[cell_key(f"{split:02d}", setting, method)]["curve"]
-            values = [p[f"{weights_of(curve)}: F1"] for p in curve]
+            values = values_of(curve, "F1")
             axis.plot(range(1, len(values) + 1), values, lw=0.7, alpha=0.7, color=INK)
         axis.set(title=f"{setting}: {method}", xlabel="epoch", ylim=(0, 1))
         axis.grid(color=MUTED, alpha=0.2)

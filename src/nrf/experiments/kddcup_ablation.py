@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 from nrf.experiments.base import Preset
-from nrf.experiments.kddcup import weights_of
-from nrf.experiments.kddcup_cells import WATCHED, detect_and_watch, load, train_and_watch
+from nrf.experiments.kddcup_cells import WATCHED, detect_and_watch, load, train_on
 from nrf.experiments.presets import find_preset
 from nrf.experiments.record import Row
 from nrf.experiments.report import Table
 from nrf.experiments.reproduce import Cell, Outcome, Section, cell_key
+from nrf.experiments.watch import values_of
 from nrf.learners import Revision
 from nrf.networks import MLPPotential
 from nrf.samplers import SGHMC, SGLD
@@ -160,7 +160,7 @@ def changed_cell(config: AblationConfig, name: str, seed: int, out: Path) -> dic
     preset = changed(name)
     length = replace(preset.train, epochs=config.epochs, watch_share=WATCHED, threads=1)
     preset = replace(preset, seed=seed, data=replace(preset.data, split=seed), train=length)
-    return {"curve": train_and_watch(preset, load(seed, max_rows=config.max_rows), out)}
+    return {"curve": train_on(preset, load(seed, max_rows=config.max_rows), out)}
 
 
 def detector_cell(config: AblationConfig, name: str, seed: int) -> dict[str, Any]:
@@ -172,16 +172,15 @@ def detector_cell(config: AblationConfig, name: str, seed: int) -> dict[str, Any
 def _numbers(curves: Sequence[Sequence[Mapping[str, float]]]) -> dict[str, list[float]]:
     found: dict[str, list[float]] = {}
     for curve in curves:
-        weights = weights_of(curve)
-        f1 = [point[f"{weights}: F1"] for point in curve]
+        f1 = values_of(curve, "F1")
         for name, value in {
             "F1, last epoch": f1[-1],
             "F1, mean of the last ten": float(np.mean(f1[-LATE:])),
             "F1, worst of the last ten": min(f1[-LATE:]),
             "F1, best epoch (oracle)": max(f1),
-            "AUROC, last epoch": curve[-1][f"{weights}: AUROC"],
-            "F1, unseen rows": curve[-1][f"{weights}: unseen F1"],
-            "AUROC against made anomalies": curve[-1][f"{weights}: synthetic AUROC"],
+            "AUROC, last epoch": values_of(curve, "AUROC")[-1],
+            "F1, unseen rows": values_of(curve, "unseen F1")[-1],
+            "AUROC against made anomalies": values_of(curve, "synthetic AUROC")[-1],
         }.items():
             found.setdefault(name, []).append(value)
     return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -22,18 +21,15 @@ from nrf.detect.recipe import recipe_for
 from nrf.detect.selection import made_anomalies, synthetic_auroc
 from nrf.detect.texts import arrow
 from nrf.experiments.base import Preset
-from nrf.experiments.run import train
+from nrf.experiments.watch import AVERAGED, LAST, Curve, potential_of, train_and_watch
 from nrf.metrics import auroc, flagged_metrics
 from nrf.models import frozen
-from nrf.training import Trainer
-from nrf.training.checkpoint import write_atomically
+from nrf.training.trainer import MOST_WATCHED
 
 WATCHED = 0.025
 """Share of the training rows that is kept out of training, to tell how it goes."""
-MOST_WATCHED = 5000
 FLAGGED = 0.2
 """Share of the test rows that is flagged."""
-CHUNK = 8192
 
 Scores = NDArray[np.float32]
 
@@ -107,37 +103,23 @@ def load(split: int, path: Path | None = None, max_rows: int | None = None) -> S
 # ------------------------------------------------------------------------------------------------------------ one model
 
 
-def train_and_watch(preset: Preset, split: Split, out: Path) -> list[dict[str, float]]:
-    """Train on a split, or go on with it; numbers of the model as it was after every epoch.
+def train_on(preset: Preset, split: Split, out: Path) -> Curve:
+    """Train on a split, or go on with it, looking at it after every epoch.
 
     Besides metrics on test rows, which choose nothing but the column `oracle`, there are the run's health and how well
     watched rows are told from anomalies made of them.
     """
-    curve_path = out / "curve.json"
-    per_epoch = _batches(preset, split.splits)
-    preset = replace(preset, train=replace(preset.train, log_every=per_epoch, checkpoint_every=per_epoch))
-    curve: list[dict[str, float]] = json.loads(curve_path.read_text()) if curve_path.is_file() else []
 
-    def look(trainer: Trainer, row: Mapping[str, float]) -> None:
-        assert trainer.health is not None
-        del curve[trainer.step // per_epoch - 1 :]
-        kept = {name: float(value) for name, value in row.items() if name != "seconds"}
-        for kind, potential in _potentials(trainer).items():
-            numbers = split.numbers(potential_of(potential, split.distinct))
-            numbers["synthetic AUROC"] = synthetic(potential, trainer.health.watched)
-            kept |= {f"{kind}: {name}": value for name, value in numbers.items()}
-        curve.append(kept)
-        write_atomically(curve_path, json.dumps(curve).encode())
+    def numbers(potential: nn.Module, watched: Tensor) -> dict[str, float]:
+        found = split.numbers(potential_of(potential, split.distinct))
+        return found | {"synthetic AUROC": synthetic(potential, watched)}
 
-    trainer = train("kddcup", preset, out, resume=True, quiet=True, splits=split.splits, on_log=look)
-    if trainer.step < trainer.total:
-        raise KeyboardInterrupt
-    return curve
+    return train_and_watch("kddcup", preset, split.splits, out, numbers)
 
 
 def detect_and_watch(
     split: Split, seed: int, epochs: int | None = None, *, encoded: bool = False, **settings: Any
-) -> list[dict[str, float]]:
+) -> Curve:
     """Fit a detector on the file's own columns; numbers of the model as it was after every epoch.
 
     Args:
@@ -153,13 +135,13 @@ def detect_and_watch(
     watched, learned = (
         rows[split.trained[i]] if encoded else rows.take(split.trained[i]) for i in np.split(order, [n_watched])
     )
-    curve: list[dict[str, float]] = []
+    curve: Curve = []
 
     def look(detector: NRFDetector, row: Mapping[str, float]) -> None:
         numbers = split.numbers(detector.score_samples(rows).astype(np.float32))
         numbers["synthetic AUROC"] = synthetic_auroc(detector, watched)
         kept = {name: float(value) for name, value in row.items() if name != "seconds"}
-        weights = "averaged weights" if detector.members_.averaged else "last weights"
+        weights = AVERAGED if detector.members_.averaged else LAST
         curve.append(kept | {f"{weights}: {name}": value for name, value in numbers.items()})
 
     detector = NRFDetector(random_state=seed, callbacks=[look], **settings)
@@ -171,20 +153,6 @@ def detect_and_watch(
     return curve
 
 
-def _potentials(trainer: Trainer) -> dict[str, nn.Module]:
-    found = {"last weights": trainer.learner.modules["potential"]}
-    if trainer.averages:
-        found["averaged weights"] = trainer.averages["potential"].module
-    return found
-
-
-def potential_of(potential: nn.Module, rows: NDArray[np.float32]) -> Scores:
-    """The potential of each row."""
-    with torch.no_grad(), frozen(potential):
-        parts = [potential(part) for part in torch.split(torch.from_numpy(rows), CHUNK)]
-    return torch.cat(parts).numpy()
-
-
 def synthetic(potential: nn.Module, watched: Tensor) -> float:
     """Mean AUROC of watched rows against anomalies made of them."""
     with torch.no_grad(), frozen(potential):
@@ -192,9 +160,3 @@ def synthetic(potential: nn.Module, watched: Tensor) -> float:
         truth = np.repeat([0, 1], len(normal))
         made = [potential(rows).numpy() for rows in made_anomalies(watched).values()]
     return float(np.mean([auroc(np.concatenate([normal, scores]), truth) for scores in made]))
-
-
-def _batches(preset: Preset, splits: Splits) -> int:
-    n = len(splits.train)
-    watched = min(MOST_WATCHED, round(preset.train.watch_share * n))
-    return (n - watched) // min(preset.train.batch_size, n - watched)

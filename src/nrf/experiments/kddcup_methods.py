@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from nrf.detect.baselines import DAGMM, DSEBM
 from nrf.experiments.base import build_models
-from nrf.experiments.kddcup_cells import Scores, Split, potential_of
+from nrf.experiments.kddcup_cells import Scores, Split
 from nrf.experiments.presets import find_preset
+from nrf.experiments.watch import potential_of
 from nrf.metrics import nearest_neighbour_score
 
 SVM_ROWS = 10_000
