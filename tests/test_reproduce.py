@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import functools
+import io
 import json
+import math
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 import nrf
 from nrf.cli import main
 from nrf.errors import InputError
+from nrf.experiments.board import Board, Place
 from nrf.experiments.record import Record, Row, commit, machine, parse
 from nrf.experiments.registry import EXPERIMENTS, OURS, PAPER, find_experiment, state
 from nrf.experiments.report import Table
-from nrf.experiments.reproduce import Cell, Options, Outcome, Section, reproduce, with_paper
+from nrf.experiments.reproduce import STOP_AT, Cell, Options, Outcome, OutOfTime, Section, reproduce, with_paper
 
 RESULTS = Path(nrf.__file__).parent.parent.parent / "results"
 
@@ -36,7 +40,7 @@ def square(log: str, i: int) -> dict[str, float]:
 
 
 class Toy:
-    name, title, lead = "toy", "Toy", "A toy."
+    name, title, lead, partial = "toy", "Toy", "A toy.", False
 
     def __init__(self, log: Path) -> None:
         self.log = str(log)
@@ -48,7 +52,7 @@ class Toy:
         return [0]
 
     def cells(self, config, folder):
-        return [Cell(f"c{i}", partial(square, self.log, i)) for i in range(config.n)]
+        return [Cell(f"c{i}", functools.partial(square, self.log, i)) for i in range(config.n)]
 
     def summarise(self, config, results, folder):
         total = sum(r["value"] for r in results.values())
@@ -128,7 +132,7 @@ def test_two_cells_of_one_name_are_refused(toy, monkeypatch):
 
 def test_processes_in_parallel(toy, monkeypatch):
     monkeypatch.setattr(
-        Toy, "cells", lambda self, config, folder: [Cell(f"c{i}", partial(dict, value=i)) for i in range(5)]
+        Toy, "cells", lambda self, config, folder: [Cell(f"c{i}", functools.partial(dict, value=i)) for i in range(5)]
     )
     assert toy(jobs=2)[0].rows[0].mean == 10
 
@@ -235,3 +239,76 @@ def test_names_that_do_not_exist(capsys):
     assert "which experiment?" in capsys.readouterr().err
     assert main(["reproduce", "--list"]) == 0
     assert "interpolation" in capsys.readouterr().out
+
+
+class Matrix(Toy):
+    """Two classes, two seeds; the last cell never gets to its end in time."""
+
+    name, partial = "matrix", True
+
+    def cells(self, config, folder):
+        placed = [(label, seed) for label in (3, 7) for seed in (0, 1)]
+        return [
+            Cell(f"c{label}{seed}", functools.partial(slow, self.log, label, seed), Place("runs", label, seed, 9))
+            for label, seed in placed
+        ]
+
+
+def slow(log: str, label: int, seed: int) -> dict[str, float]:
+    if (label, seed) == (7, 1) and STOP_AT.get() < math.inf:
+        raise OutOfTime
+    return square(log, 10 * label + seed)
+
+
+@pytest.fixture
+def matrix(tmp_path):
+    options = Options(tmp_path / "runs", tmp_path / "results", jobs=1, quiet=True)
+
+    def run(**changes):
+        return reproduce(Matrix(tmp_path / "log"), replace(options, **changes), lambda text: None).rows[0].mean
+
+    run.log = lambda: sorted((tmp_path / "log").read_text().split())
+    run.folder = tmp_path / "runs"
+    return run
+
+
+def test_part_of_a_matrix_is_run_and_summarised(matrix):
+    assert matrix(classes=(7,), seeds=(0,)) == 70**2
+    assert matrix(seeds=(0,)) == 70**2 + 30**2
+    assert matrix.log() == ["30", "70"]
+    with pytest.raises(InputError, match="--classes: 4 is not there; there is 3, 7"):
+        matrix(classes=(4,))
+    matrix()
+    assert matrix.log() == ["30", "31", "70", "71"]
+
+
+def test_time_that_is_over_ends_a_sitting(matrix):
+    matrix(max_hours=1)
+    assert matrix.log() == ["30", "31", "70"]  # the cell that ran out of time left nothing
+    matrix(max_hours=1e-9, classes=(7,))
+    assert matrix.log() == ["30", "31", "70"]
+    matrix()
+    assert matrix.log() == ["30", "31", "70", "71"]
+
+
+def test_without_part_summaries_missing_cells_are_an_error(toy):
+    with pytest.raises(InputError, match=r"4 of 4 cells are missing.*the same command goes on"):
+        toy(max_hours=1e-9)
+    with pytest.raises(InputError, match="no such thing in this experiment"):
+        toy(classes=(1,))
+    with pytest.raises(InputError, match="no number of epochs"):
+        toy(epochs=3)
+
+
+def test_the_board_tells_what_is_done_and_how_far_the_rest_is(matrix, tmp_path):
+    matrix(classes=(7,), seeds=(0,))
+    (folder,) = matrix.folder.glob("matrix-*")
+    places = {cell.key: cell.place for cell in Matrix(tmp_path / "log").cells(None, folder)}
+    (folder / "runs" / "c71").mkdir(parents=True)
+    (folder / "runs" / "c71" / "curve.json").write_text("[1, 2]")
+    board = Board("matrix", places, folder)
+    assert [board.state(key) for key in places] == ["waiting", "waiting", "done", "2/9"]
+    console = Console(file=io.StringIO(), width=80)
+    console.print(board.table())
+    assert "1 of 4" in console.file.getvalue()
+    assert "1 of 2 2/9" in console.file.getvalue()

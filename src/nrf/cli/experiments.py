@@ -34,6 +34,10 @@ def reproduce(
     out: Path = Path("runs/reproduce"),
     results: Path = Path("results"),
     jobs: int = 2,
+    classes: tuple[int, ...] = (),
+    seeds: tuple[int, ...] = (),
+    epochs: int | None = None,
+    max_hours: float | None = None,
     quiet: bool = False,
 ) -> int:
     """Run an experiment of the paper: table, figures, report and a JSON record. A stopped one goes on where it was.
@@ -45,6 +49,10 @@ def reproduce(
         out: Folder for the work in progress and the report.
         results: Folder for the record and the figures.
         jobs: Processes at a time.
+        classes: Where there is a matrix of runs: of these classes only.
+        seeds: Where there is a matrix of runs: of these seeds only.
+        epochs: In place of the experiment's own number.
+        max_hours: Stop after that long; the same command goes on.
         quiet: No progress bar.
     """
     from nrf.experiments.registry import OURS, PAPER, find_experiment, state
@@ -57,5 +65,6 @@ def reproduce(
         return 0
     if name is None:
         raise InputError("which experiment? `nrf reproduce NAME`; `nrf reproduce --list` shows them")
-    run_experiment(find_experiment(name), Options(out, results, jobs, quick, quiet), print)
+    options = Options(out, results, jobs, quick, quiet, classes, seeds, epochs, max_hours)
+    run_experiment(find_experiment(name), options, print)
     return 0

@@ -49,6 +49,7 @@ class Detectors:
     """The experiment behind `nrf reproduce detectors`."""
 
     name = "detectors"
+    partial = False
     title = "Detectors side by side"
     lead = (
         "Anomaly detectors trained on normal rows only, each with its own defaults and none tuned, on data sets that "

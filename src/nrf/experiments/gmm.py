@@ -59,6 +59,7 @@ class Mixture:
     """The experiment behind `nrf reproduce gmm`."""
 
     name = "gmm"
+    partial = False
     title = "Thirty-two modes on four rings"
     lead = (
         "Every learner on the paper's toy mixture, several models each, trained side by side. Covered modes and "

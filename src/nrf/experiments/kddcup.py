@@ -69,6 +69,7 @@ class KDDCup:
     """The experiment behind `nrf reproduce kddcup`."""
 
     name = "kddcup"
+    partial = False
     title = "KDDCUP: the last model, the selected one, and the best on the test set"
     lead = (
         "Attacks are the normal class. Twenty random halves; trained on the attacks of one half, tested on the other, "

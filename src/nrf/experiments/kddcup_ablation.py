@@ -108,6 +108,7 @@ class KDDAblation:
     """The experiment behind `nrf reproduce kddcup-ablation`."""
 
     name = "kddcup-ablation"
+    partial = False
     title = "KDDCUP: what steadies training"
     lead = "One change of the released settings at a time, then several, on splits that no other table uses."
 

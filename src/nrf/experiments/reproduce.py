@@ -9,9 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,10 +25,18 @@ from matplotlib.figure import Figure
 from nrf.config import to_json
 from nrf.errors import InputError
 from nrf.experiments import figures
+from nrf.experiments.board import Board, Place
 from nrf.experiments.record import Record, Row, commit, machine
 from nrf.experiments.report import Report, Table
 from nrf.training import ProgressBar
 from nrf.training.checkpoint import versions, write_atomically
+
+STOP_AT: ContextVar[float] = ContextVar("STOP_AT", default=math.inf)
+"""Time, as of :func:`time.time`, from which on a cell that can go on later stops with :class:`OutOfTime`."""
+
+
+class OutOfTime(Exception):  # noqa: N818
+    """A cell that stopped, for the time was over, and goes on at the next call."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +45,8 @@ class Cell:
 
     key: str
     compute: Callable[[], dict[str, Any]]
+    place: Place | None = None
+    """Of a cell in a matrix of runs: it can be picked out by class and seed."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +74,8 @@ class Experiment(Protocol):
     name: str
     title: str
     lead: str
+    partial: bool
+    """Whether it can be summarised while cells are missing."""
 
     def config(self, *, quick: bool) -> Any:
         """The frozen settings; ``quick`` ones take seconds and mean nothing."""
@@ -83,10 +99,22 @@ class Options:
     jobs: int = 2
     quick: bool = False
     quiet: bool = False
+    classes: tuple[int, ...] = ()
+    """Of a matrix of runs: these classes only; all if none is given."""
+    seeds: tuple[int, ...] = ()
+    """These seeds only."""
+    epochs: int | None = None
+    """In place of the experiment's own number."""
+    max_hours: float | None = None
+    """Stop after that long; what is missing is computed at the next call."""
 
     def __post_init__(self) -> None:
         if self.jobs < 1:
             raise InputError(f"jobs must be at least 1, got {self.jobs}")
+        if self.max_hours is not None and not self.max_hours > 0:
+            raise InputError(f"max_hours must be positive, got {self.max_hours}")
+        if self.epochs is not None and self.epochs < 1:
+            raise InputError(f"epochs must be at least 1, got {self.epochs}")
 
 
 def cell_key(*parts: object) -> str:
@@ -104,18 +132,24 @@ def reproduce(experiment: Experiment, options: Options, say: Callable[[str], Non
 
     Quick runs write beside their cells only: ``results/`` holds real ones.
     """
-    config = experiment.config(quick=options.quick)
+    config = _resized(experiment, options)
     settings = to_json(config)
     digest = hashlib.blake2b(json.dumps(settings, sort_keys=True).encode(), digest_size=4).hexdigest()
     folder = options.out / f"{experiment.name}-{digest}"
     cells = experiment.cells(config, folder)
     if len({cell.key for cell in cells}) != len(cells):
         raise InputError(f"{experiment.name} names two cells alike")
-    wall = _run_missing(experiment.name, cells, folder, options)
-    stored = {cell.key: _stored(folder, cell.key) for cell in cells}
+    wall = _run_missing(experiment.name, picked(cells, options), folder, options)
+    stored = {cell.key: _stored(folder, cell.key) for cell in cells if _path(folder, cell.key).is_file()}
+    if not stored or (len(stored) < len(cells) and not experiment.partial):
+        raise InputError(
+            f"{len(cells) - len(stored)} of {len(cells)} cells are missing, so there is no summary yet; "
+            "the same command goes on with them"
+        )
     outcome = experiment.summarise(config, {key: cell["result"] for key, cell in stored.items()}, folder)
     made_by = ", ".join(sorted({cell["commit"] for cell in stored.values() if cell["commit"]})) or None
     command = f"nrf reproduce {experiment.name}{' --quick' if options.quick else ''}"
+    command += f" --epochs {options.epochs}" if options.epochs else ""
     record = Record(
         experiment.name, command, made_by, versions(), machine(), list(experiment.seeds(config)), wall, outcome.rows
     )
@@ -134,6 +168,33 @@ def reproduce(experiment: Experiment, options: Options, say: Callable[[str], Non
     return record
 
 
+def _resized(experiment: Experiment, options: Options) -> Any:
+    config = experiment.config(quick=options.quick)
+    if options.epochs is None:
+        return config
+    if not hasattr(config, "epochs"):
+        raise InputError(f"{experiment.name} has no number of epochs to set; leave --epochs out")
+    return replace(config, epochs=options.epochs)
+
+
+def picked(cells: Sequence[Cell], options: Options) -> list[Cell]:
+    """The cells of the chosen classes and seeds."""
+    found = list(cells)
+    for name, wanted, of in (
+        ("classes", options.classes, attrgetter("label")),
+        ("seeds", options.seeds, attrgetter("seed")),
+    ):
+        if not wanted:
+            continue
+        known = {of(cell.place) for cell in cells if cell.place is not None}
+        unknown = sorted(set(wanted) - known)
+        if unknown:
+            there = ", ".join(map(str, sorted(known))) or "no such thing in this experiment"
+            raise InputError(f"--{name}: {unknown[0]} is not there; there is {there}")
+        found = [cell for cell in found if cell.place is not None and of(cell.place) in wanted]
+    return found
+
+
 def _run_missing(name: str, cells: Sequence[Cell], folder: Path, options: Options) -> float:
     """Compute the cells that are not there yet; returns the seconds spent on this experiment so far."""
     from joblib import Parallel, delayed
@@ -141,18 +202,46 @@ def _run_missing(name: str, cells: Sequence[Cell], folder: Path, options: Option
     spent = json.loads((folder / "wall.json").read_text()) if (folder / "wall.json").is_file() else 0.0
     missing = [cell for cell in cells if not _path(folder, cell.key).is_file()]
     started = time.perf_counter()
-    with ProgressBar(name, len(cells), len(cells) - len(missing), quiet=options.quiet) as bar:
-        work = (delayed(_compute)(cell, folder) for cell in missing)
-        for _ in Parallel(n_jobs=options.jobs, return_as="generator_unordered")(work):
-            bar.advance()
-            wall = spent + time.perf_counter() - started
-            write_atomically(folder / "wall.json", json.dumps(round(wall, 1)).encode())
-    return round(spent + time.perf_counter() - started, 1)
+    stop_at = math.inf if options.max_hours is None else time.time() + 3600 * options.max_hours
+
+    def work() -> Iterator[Any]:
+        for cell in missing:
+            if time.time() < stop_at:
+                yield delayed(_compute)(cell, folder, stop_at)
+
+    with _display(name, cells, missing, folder, options) as advance:
+        for _ in Parallel(n_jobs=options.jobs, return_as="generator_unordered", pre_dispatch=options.jobs)(work()):
+            advance()
+            _write_wall(folder, spent + time.perf_counter() - started)
+    return _write_wall(folder, spent + time.perf_counter() - started)
 
 
-def _compute(cell: Cell, folder: Path) -> None:
+def _write_wall(folder: Path, seconds: float) -> float:
+    write_atomically(folder / "wall.json", json.dumps(round(seconds, 1)).encode())
+    return round(seconds, 1)
+
+
+@contextmanager
+def _display(
+    name: str, cells: Sequence[Cell], missing: Sequence[Cell], folder: Path, options: Options
+) -> Iterator[Callable[[], None]]:
+    """A table of all runs where they form a matrix, else a bar; yields what to call after each cell."""
+    places = {cell.key: cell.place for cell in cells if cell.place is not None}
+    if places:
+        with Board(name, places, folder, quiet=options.quiet):
+            yield lambda: None
+    else:
+        with ProgressBar(name, len(cells), len(cells) - len(missing), quiet=options.quiet) as bar:
+            yield bar.advance
+
+
+def _compute(cell: Cell, folder: Path, stop_at: float = math.inf) -> None:
     torch.set_num_threads(1)
-    result = cell.compute()
+    STOP_AT.set(stop_at)
+    try:
+        result = cell.compute()
+    except OutOfTime:
+        return
     write_atomically(_path(folder, cell.key), json.dumps({"commit": commit(), "result": result}).encode())
 
 

@@ -61,7 +61,7 @@ def train(
     device: str = "cpu",
     quiet: bool = False,
     splits: Splits | None = None,
-    on_log: Callable[[Trainer, Mapping[str, float]], None] | None = None,
+    on_log: Callable[[Trainer, Mapping[str, float]], object] | None = None,
 ) -> Trainer:
     """Train a preset in a folder; the returned trainer's ``step`` says how far it came.
 
@@ -73,7 +73,7 @@ def train(
         device: Where to compute.
         quiet: No progress bar.
         splits: The data, where the caller has them already.
-        on_log: Called with the trainer and the metrics of each line that is logged.
+        on_log: Called with the trainer and the metrics of each line that is logged; True ends the sitting.
     """
     folder = RunFolder(out)
     config = to_json(preset)

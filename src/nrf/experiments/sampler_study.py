@@ -45,6 +45,7 @@ class SamplerStudy:
     """The experiment behind `nrf reproduce sampler-study`."""
 
     name = "sampler-study"
+    partial = False
     title = "The sampler study"
     lead = (
         "Five samplers of the paper and two settings of ours on Gaussians, where p(x)q(h|x) is known. The measure is "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 
 from nrf.data import Splits
 from nrf.experiments.base import Preset
+from nrf.experiments.reproduce import STOP_AT, OutOfTime
 from nrf.experiments.run import train
 from nrf.models import frozen
 from nrf.training import Trainer
@@ -45,7 +47,7 @@ def train_and_watch(name: str, preset: Preset, splits: Splits, out: Path, number
     preset = replace(preset, train=replace(preset.train, log_every=per_epoch, checkpoint_every=per_epoch))
     curve: Curve = json.loads(curve_path.read_text()) if curve_path.is_file() else []
 
-    def look(trainer: Trainer, row: Mapping[str, float]) -> None:
+    def look(trainer: Trainer, row: Mapping[str, float]) -> bool:
         assert trainer.health is not None
         del curve[trainer.step // per_epoch - 1 :]
         kept = {name: float(value) for name, value in row.items() if name != "seconds"}
@@ -53,10 +55,11 @@ def train_and_watch(name: str, preset: Preset, splits: Splits, out: Path, number
             kept |= {f"{weights}: {key}": value for key, value in numbers(potential, trainer.health.watched).items()}
         curve.append(kept)
         write_atomically(curve_path, json.dumps(curve).encode())
+        return time.time() > STOP_AT.get()
 
     trainer = train(name, preset, out, resume=True, quiet=True, splits=splits, on_log=look)
     if trainer.step < trainer.total:
-        raise KeyboardInterrupt
+        raise OutOfTime if time.time() > STOP_AT.get() else KeyboardInterrupt
     return curve
 
 
