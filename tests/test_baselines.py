@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy.stats import multivariate_normal
 
-from nrf.detect.baselines import DAGMM, DSEBM
+from nrf.detect.baselines import DAGMM, DCAE, DSEBM, DeepSVDD
 from nrf.detect.baselines.dagmm import RIDGE, Mixture
 from nrf.errors import InputError
 from nrf.metrics import auroc
@@ -74,3 +74,43 @@ def test_baselines_say_what_is_wrong():
         DSEBM().score_samples(np.zeros((2, 2), np.float32))
     with pytest.raises(InputError, match="table of numbers"):
         DAGMM().fit(np.zeros(3, np.float32))
+
+
+def _bars(n, seed, *, upright):
+    """A bright bar at a random place on a noisy 28×28 image, lying or upright."""
+    rng = np.random.default_rng(seed)
+    images = 0.1 * rng.random((n, 1, 28, 28)).astype(np.float32)
+    for image, place in zip(images, rng.integers(2, 24, n), strict=True):
+        image[0, place : place + 3, 4:24] += 0.8
+    return images.swapaxes(2, 3).copy() if upright else images
+
+
+@pytest.mark.parametrize(
+    "model",
+    [DCAE(epochs=6, batch_size=50), DeepSVDD(epochs=25, pretrain_epochs=3, batch_size=50, learning_rate=1e-3)],
+    ids=["DCAE", "Deep SVDD"],
+)
+def test_images_are_told_by_their_shape_and_scores_repeat(model):
+    train = _bars(400, 0, upright=False)
+    rows = np.concatenate([_bars(100, 1, upright=False), _bars(100, 2, upright=True)])
+    scores = model.fit(train).score_samples(rows)
+    assert auroc(scores, np.repeat([0, 1], 100)) > 0.9
+    np.testing.assert_array_equal(model.fit(train).score_samples(rows), scores)
+    brighter = model.score_samples(0.5 * rows + 0.2)
+    np.testing.assert_allclose(brighter, scores, rtol=1e-3, atol=1e-3)  # contrast and brightness are taken out
+
+
+def test_no_coordinate_of_the_centre_is_close_to_zero():
+    model = DeepSVDD(epochs=1, pretrain_epochs=1, batch_size=50).fit(_bars(100, 0, upright=False))
+    assert (model.centre.abs() >= 0.1 - 1e-6).all()
+
+
+@pytest.mark.parametrize("shape", [(3, 30, 30), (1, 28, 24)])
+def test_images_that_do_not_fit_the_layers_are_refused(shape):
+    with pytest.raises(InputError, match="square"):
+        DCAE(epochs=1).fit(np.zeros((10, *shape), np.float32))
+
+
+def test_a_table_is_no_stack_of_images():
+    with pytest.raises(InputError, match="images"):
+        DCAE(epochs=1).fit(np.zeros((10, 5), np.float32))

@@ -21,7 +21,7 @@ from torch import nn
 
 from nrf.detect import NRFDetector, parallel, recipe
 from nrf.detect.explain import counterfactual_images
-from nrf.detect.selection import labelled_auroc, made_anomalies, synthetic_auroc
+from nrf.detect.selection import labelled_auroc, made_anomalies, made_images, synthetic_auroc
 from nrf.detect.storage import _digest
 from nrf.errors import CheckpointError, InputError, NonFiniteError
 from nrf.models import LatentGenerator
@@ -261,6 +261,24 @@ def test_made_anomalies_are_what_they_say():
     torch.testing.assert_close(made["outward"] - middle, 2 * (rows - middle))
     distances = torch.cdist(rows, rows).fill_diagonal_(torch.inf)
     torch.testing.assert_close((made["apart"] - rows).norm(dim=1), 0.7 * distances.amin(1), rtol=1e-3, atol=1e-4)
+
+
+def test_made_images_are_what_they_say():
+    rng = torch.Generator().manual_seed(0)
+    images = torch.rand(40, 2, 8, 8, generator=rng)
+    made = made_images(images)
+    assert all(x.shape == images.shape and x.isfinite().all() for x in made.values())
+    torch.testing.assert_close(made["turned"].rot90(-1, (2, 3)), images)
+    assert made["noised"].min() >= images.min()
+    assert made["noised"].max() <= images.max()
+    kept = (made["pasted"] == images).flatten(1).float().mean(1)
+    assert ((kept >= 0.75) & (kept < 1)).all()  # a quarter is another's
+    assert (made["quartered"][:, :, :4, :4] == images[:, :, 4:, 4:]).all()
+    doubled = 2 * made["blended"] - images
+    nearest = torch.cdist(doubled.flatten(1), images.flatten(1)).argmin(1)
+    torch.testing.assert_close(doubled, images[nearest], atol=1e-6, rtol=0)
+    assert (nearest != torch.arange(40)).all()
+    assert (made_images(images, 1)["pasted"] != made["pasted"]).any()
 
 
 @pytest.mark.parametrize("labels", [[1, 1, -1], [0, 0, 1]])

@@ -59,6 +59,33 @@ def made_anomalies(rows: Tensor, seed: int = 0) -> dict[str, Tensor]:
     return {name: value.reshape(rows.shape).to(rows.device) for name, value in made.items()}
 
 
+def made_images(images: Tensor, seed: int = 0) -> dict[str, Tensor]:
+    """Five kinds of anomalies from normal images ``(n, channels, side, side)``.
+
+    ``turned`` by a quarter. ``blended``: the mean of two. ``noised``: with noise of a quarter of the range, within it.
+    ``pasted``: a square of half the side from another image, somewhere else. ``quartered``: the quarters exchanged.
+    """
+    rng = torch.Generator().manual_seed(seed)
+    cpu = images.cpu()
+    n, side = len(cpu), cpu.shape[2]
+    low, high = cpu.min(), cpu.max()
+    others = cpu[(torch.arange(n) + torch.randint(1, max(2, n), (n,), generator=rng)) % n]
+    noise = (high - low) / 4 * torch.randn(cpu.shape, generator=rng)
+    half = side // 2
+    pasted = cpu.clone()
+    corners = torch.randint(0, side - half + 1, (n, 4), generator=rng).tolist()
+    for image, other, (top, left, row, column) in zip(pasted, others, corners, strict=True):
+        image[:, top : top + half, left : left + half] = other[:, row : row + half, column : column + half]
+    made = {
+        "turned": cpu.rot90(1, (2, 3)),
+        "blended": (cpu + others) / 2,
+        "noised": (cpu + noise).clamp(low, high),
+        "pasted": pasted,
+        "quartered": cpu.roll((half, half), (2, 3)),
+    }
+    return {name: value.to(images.device) for name, value in made.items()}
+
+
 def _nearest(flat: Tensor) -> Tensor:
     """The nearest other row of each."""
     among = flat[:NEIGHBOURS_AMONG]
@@ -72,7 +99,9 @@ def _nearest(flat: Tensor) -> Tensor:
 
 
 def synthetic_auroc(detector: NRFDetector, X: Any, y: Any = None, *, seed: int = 0) -> float:
-    """Mean AUROC of normal rows against :func:`made_anomalies`: a criterion for settings that needs no labels.
+    """Mean AUROC of normal rows against anomalies made of them: a criterion for settings that needs no labels.
+
+    Rows of a table against :func:`made_anomalies`, images against :func:`made_images`.
 
     It has the form of a scorer: ``GridSearchCV(NRFDetector(), grid, scoring=synthetic_auroc).fit(X)``.
 
@@ -85,5 +114,6 @@ def synthetic_auroc(detector: NRFDetector, X: Any, y: Any = None, *, seed: int =
     rows = detector._encode(X)
     normal = detector._combined(detector.members_.potentials(rows))
     truth = np.repeat([0, 1], len(rows))
-    made = [detector._combined(detector.members_.potentials(x)) for x in made_anomalies(rows, seed).values()]
+    kinds = made_images if rows.ndim == 4 else made_anomalies
+    made = [detector._combined(detector.members_.potentials(x)) for x in kinds(rows, seed).values()]
     return float(np.mean([auroc(np.concatenate([normal, scores]), truth) for scores in made]))

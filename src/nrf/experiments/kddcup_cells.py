@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -18,12 +17,11 @@ from nrf.data import kddcup99 as kdd
 from nrf.data.base import require
 from nrf.detect import NRFDetector
 from nrf.detect.recipe import recipe_for
-from nrf.detect.selection import made_anomalies, synthetic_auroc
+from nrf.detect.selection import synthetic_auroc
 from nrf.detect.texts import arrow
 from nrf.experiments.base import Preset
-from nrf.experiments.watch import AVERAGED, LAST, Curve, potential_of, train_and_watch
+from nrf.experiments.watch import AVERAGED, LAST, Curve, potential_of, synthetic, train_and_watch
 from nrf.metrics import auroc, flagged_metrics
-from nrf.models import frozen
 from nrf.training.trainer import MOST_WATCHED
 
 WATCHED = 0.025
@@ -151,12 +149,3 @@ def detect_and_watch(
         detector.set_params(batch_size=batch, iterations=epochs * (n_learned // batch))
     detector.fit(learned)
     return curve
-
-
-def synthetic(potential: nn.Module, watched: Tensor) -> float:
-    """Mean AUROC of watched rows against anomalies made of them."""
-    with torch.no_grad(), frozen(potential):
-        normal = potential(watched).numpy()
-        truth = np.repeat([0, 1], len(normal))
-        made = [potential(rows).numpy() for rows in made_anomalies(watched).values()]
-    return float(np.mean([auroc(np.concatenate([normal, scores]), truth) for scores in made]))

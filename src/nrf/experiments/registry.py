@@ -10,6 +10,7 @@ from nrf.experiments.detectors import Detectors
 from nrf.experiments.gmm import Mixture
 from nrf.experiments.kddcup import KDDCup
 from nrf.experiments.kddcup_ablation import KDDAblation
+from nrf.experiments.one_class import OneClass
 from nrf.experiments.record import Record
 from nrf.experiments.reproduce import Experiment
 from nrf.experiments.sampler_study import SamplerStudy
@@ -19,6 +20,8 @@ EXPERIMENTS: dict[str, Experiment] = {
     "gmm": Mixture(),
     "kddcup": KDDCup(),
     "kddcup-ablation": KDDAblation(),
+    "mnist-one-class": OneClass("mnist-one-class"),
+    "cifar10-one-class": OneClass("cifar10-one-class"),
     "detectors": Detectors(),
 }
 

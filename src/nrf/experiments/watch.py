@@ -14,9 +14,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from nrf.data import Splits
+from nrf.detect.selection import made_anomalies, made_images
 from nrf.experiments.base import Preset
 from nrf.experiments.reproduce import STOP_AT, OutOfTime
 from nrf.experiments.run import train
+from nrf.metrics import auroc
 from nrf.models import frozen
 from nrf.training import Trainer
 from nrf.training.checkpoint import write_atomically
@@ -90,6 +92,14 @@ def potential_of(potential: nn.Module, rows: NDArray[np.float32] | Tensor, chunk
     with torch.no_grad(), frozen(potential):
         parts = [potential(part) for part in torch.split(torch.as_tensor(rows), chunk)]
     return torch.cat(parts).numpy()
+
+
+def synthetic(potential: nn.Module, watched: Tensor, chunk: int = CHUNK) -> float:
+    """Mean AUROC of watched rows, or images, against anomalies made of them."""
+    kinds = made_images if watched.ndim == 4 else made_anomalies
+    normal, truth = potential_of(potential, watched, chunk), np.repeat([0, 1], len(watched))
+    made = [potential_of(potential, rows, chunk) for rows in kinds(watched).values()]
+    return float(np.mean([auroc(np.concatenate([normal, scores]), truth) for scores in made]))
 
 
 def _potentials(trainer: Trainer) -> dict[str, nn.Module]:

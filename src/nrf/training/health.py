@@ -19,8 +19,6 @@ from nrf.seeds import streams
 
 MARGIN = 0.1
 """Share of a column's range by which a sample may lie outside of it."""
-GAP_LIMIT = 100.0
-"""Gap between watched rows and samples that no sound run has, in standard deviations of the watched rows' potential."""
 LEFT_LIMIT = 0.9
 """Share of samples far outside the data from which on a run is lost."""
 GROWTH, LEAST_GROWTH = 3.0, 50.0
@@ -52,7 +50,7 @@ class Health:
 
     def __init__(self, learner: Learner, watched: Tensor, data: Tensor, n_samples: int, seeds: Sequence[int]) -> None:
         self.learner, self.watched, self.seeds, self.n_samples = learner, watched, list(seeds), n_samples
-        low, high = data.amin(0), data.amax(0)
+        low, high = (data.amin(), data.amax()) if data.ndim > 2 else (data.amin(0), data.amax(0))  # pixels are alike
         span = high - low
         # A column that never changes has no range of its own: it gets the widest one; a narrow one a tenth of that.
         widest = span.max().clamp_min(1e-6)
@@ -125,20 +123,21 @@ def training_gap(numbers: Mapping[str, float]) -> float | None:
     return None
 
 
-def complaint(numbers: Mapping[str, float], least_gap: float | None = None) -> str | None:
+def complaint(numbers: Mapping[str, float], least_gap: float | None = None, *, settled: bool = True) -> str | None:
     """Why a run with these numbers is lost; None if it is not.
 
     Args:
         numbers: A line of metrics.
         least_gap: The least training gap of the lines before. As long as samples follow the potential the gap shrinks;
             when the potential has become too steep for the sampler's step they are thrown about, and it explodes.
+        settled: Whether the run is past its beginning, when proposals are still anywhere.
     """
     for name, value in numbers.items():
         if value != value or abs(value) == float("inf"):
             return f"{name.replace('_', ' ')} is not finite"
-    gap, far = numbers.get("watched_gap", 0.0), numbers.get("samples_far", 0.0)
-    if abs(gap) > GAP_LIMIT:
-        return f"the gap between held-out rows and samples is {gap:.3g} standard deviations"
+    if not settled:
+        return None
+    far = numbers.get("samples_far", 0.0)
     if far > LEFT_LIMIT:
         return f"{100 * far:.0f} % of the samples are far outside the range of the data"
     gap_now = training_gap(numbers)

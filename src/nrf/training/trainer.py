@@ -221,7 +221,7 @@ class Trainer:
 
     def _keep(self) -> None:
         if self.config.guard and self._count and self.health is not None:  # not looked at yet
-            _refuse(self.health.measure(self.step, remember=False))
+            _refuse(self.health.measure(self.step, remember=False), settled=self._settled)
         if self.folder is not None:
             self.save()
         if self.config.guard:
@@ -304,6 +304,10 @@ class Trainer:
             self._sums[name] = self._sums.get(name, 0.0) + float(value)
         self._count += 1
 
+    @property
+    def _settled(self) -> bool:
+        return self.step >= SETTLED * self.total
+
     def _set_rates(self, share: float) -> None:
         for name, optimizer in self.learner.optimizers.items():
             for group, rate in zip(optimizer.param_groups, self._first_rates[name], strict=True):
@@ -317,10 +321,10 @@ class Trainer:
         if self.health is not None:
             row |= self.health.measure(self.step)
         if self.config.guard:
-            _refuse(row, self._least_gap)
+            _refuse(row, self._least_gap, settled=self._settled)
             row["rollbacks"] = self.rollbacks
             gap = training_gap(means)
-            if gap is not None and self.step >= SETTLED * self.total:
+            if gap is not None and self._settled:
                 self._least_gap = gap if self._least_gap is None else min(gap, self._least_gap)
         if self.folder is not None:
             self.folder.append_metrics(row)
@@ -346,8 +350,8 @@ class Trainer:
             )
 
 
-def _refuse(numbers: Mapping[str, float], least_gap: float | None = None) -> None:
-    trouble = complaint(numbers, least_gap)
+def _refuse(numbers: Mapping[str, float], least_gap: float | None = None, *, settled: bool) -> None:
+    trouble = complaint(numbers, least_gap, settled=settled)
     if trouble is not None:
         raise NonFiniteError(trouble)
 

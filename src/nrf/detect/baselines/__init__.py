@@ -3,5 +3,6 @@
 from nrf.detect.baselines.base import Baseline
 from nrf.detect.baselines.dagmm import DAGMM
 from nrf.detect.baselines.dsebm import DSEBM
+from nrf.detect.baselines.images import DCAE, DeepSVDD
 
-__all__ = ["DAGMM", "DSEBM", "Baseline"]
+__all__ = ["DAGMM", "DCAE", "DSEBM", "Baseline", "DeepSVDD"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -33,9 +34,12 @@ class Baseline(ABC):
     quiet: bool = True
     """No progress bar."""
 
+    n_axes: ClassVar[int] = 2
+    """Of the rows: 2 for a table, 4 for images."""
+
     @abstractmethod
-    def build(self, n_columns: int) -> nn.Module:
-        """The network for rows of that many columns."""
+    def build(self, shape: tuple[int, ...]) -> nn.Module:
+        """The network for rows of that shape: ``(columns,)``, or ``(channels, height, width)`` of images."""
 
     @abstractmethod
     def loss(self, batch: Tensor, rng: torch.Generator) -> Tensor:
@@ -47,12 +51,14 @@ class Baseline(ABC):
 
     def fit(self, rows: NDArray[np.float32]) -> Baseline:
         """Train on normal rows."""
-        if rows.ndim != 2 or not len(rows):
-            raise InputError(f"rows must be a table of numbers, got the shape {rows.shape}")
+        if rows.ndim != self.n_axes or not len(rows):
+            what = "a table of numbers" if self.n_axes == 2 else "images (n, channels, height, width)"
+            raise InputError(f"rows must be {what}, got the shape {rows.shape}")
         data = torch.as_tensor(rows, dtype=torch.float32)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derive(self.seed, "weights"))
-            self.network = self.build(data.shape[1])
+            self.network = self.build(tuple(data.shape[1:]))
+        data = self.prepare(data)
         optimizer = torch.optim.Adam(self.network.parameters(), lr=self.learning_rate)
         batches, rng = Batches(data, self.batch_size, [self.seed]), stream(self.seed, "learner")
         total = self.epochs * batches.per_epoch
@@ -70,6 +76,10 @@ class Baseline(ABC):
         self.network.eval()
         self.finish(data)
         return self
+
+    def prepare(self, data: Tensor) -> Tensor:
+        """What is to be done before training; the rows as the network takes them."""
+        return data
 
     def finish(self, data: Tensor) -> None:  # noqa: B027
         """What is to be computed once training is over."""

@@ -98,8 +98,8 @@ class DAGMM(Baseline):
     """Weight of the penalty against components that shrink to a point."""
     epochs: int = 200
 
-    def build(self, n_columns: int) -> nn.Module:
-        return Compressor(n_columns, self.widths, self.n_components)
+    def build(self, shape: tuple[int, ...]) -> nn.Module:
+        return Compressor(shape[0], self.widths, self.n_components)
 
     def loss(self, batch: Tensor, rng: torch.Generator) -> Tensor:
         again, z, memberships = self.network(batch)

@@ -56,8 +56,8 @@ class DSEBM(Baseline):
     noise: float = 0.1
     """Standard deviation of the noise on training rows."""
 
-    def build(self, n_columns: int) -> nn.Module:
-        return Energy(n_columns, self.widths)
+    def build(self, shape: tuple[int, ...]) -> nn.Module:
+        return Energy(shape[0], self.widths)
 
     def reconstruct(self, x: Tensor, *, for_training: bool = False) -> Tensor:
         """``x − ∇E(x)``."""

@@ -1,0 +1,153 @@
+"""One-class images: one model, or one of the compared systems, on one class."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.metrics import average_precision_score
+from torch import Tensor, nn
+
+from nrf.data import Splits, one_class, resolve
+from nrf.detect.baselines import DCAE, DeepSVDD
+from nrf.experiments.base import Preset, build_learner
+from nrf.experiments.watch import Curve, potential_of, synthetic, train_and_watch
+from nrf.learners.base import PairLearner
+from nrf.metrics import auroc, nearest_neighbour_score
+
+Images = NDArray[np.float32]
+Scores = NDArray[np.floating]
+Fit = Callable[[Splits, Preset, int], Scores]
+"""A task, the preset the untrained control is built from, and epochs; to scores of the test images."""
+
+SCORED = 500
+"""Images of a batch that is scored."""
+KEPT_VARIANCE = 0.95
+"""Of the principal components that kernel methods work on, as in the paper they are quoted from."""
+BANDWIDTHS = tuple(2.0 ** (i / 2) for i in range(-2, 7))
+BANDWIDTH_ROWS = 1500
+
+
+@lru_cache(maxsize=2)
+def _dataset(name: str) -> Splits:
+    return resolve(name)
+
+
+def load(name: str, label: int, max_train: int | None = None, max_test: int | None = None) -> Splits:
+    """Train on one class, test on all: label 1 for an image of another class."""
+    task = one_class(_dataset(name), label)
+    assert task.test is not None
+    assert task.test_labels is not None
+    test = np.arange(len(task.test))
+    if max_test is not None:
+        test = np.random.default_rng(0).permutation(test)[:max_test]
+    return replace(task, train=task.train[:max_train], test=task.test[test], test_labels=task.test_labels[test])
+
+
+def measured(scores: Scores, task: Splits) -> dict[str, float]:
+    """AUROC and average precision of the test images, in percent."""
+    assert task.test_labels is not None
+    precision = average_precision_score(task.test_labels, -scores)
+    return {"AUROC": 100 * auroc(scores, task.test_labels), "average precision": 100 * float(precision)}
+
+
+def train_on(preset: Preset, task: Splits, out: Path) -> Curve:
+    """Train on a class, or go on with it, looking at it after every epoch."""
+    assert task.test is not None
+    test = task.test
+
+    def numbers(potential: nn.Module, watched: Tensor) -> dict[str, float]:
+        found = measured(potential_of(potential, test, SCORED), task)
+        return found | {"synthetic AUROC": synthetic(potential, watched, SCORED)}
+
+    return train_and_watch("one-class", preset, task, out, numbers)
+
+
+# ------------------------------------------------------------------------------------------------------- other systems
+
+
+def _components(task: Splits) -> tuple[Images, Images]:
+    from sklearn.decomposition import PCA
+
+    assert task.test is not None
+    train, test = (rows.reshape(len(rows), -1) for rows in (task.train, task.test))
+    pca = PCA(KEPT_VARIANCE, random_state=0).fit(train)
+    return pca.transform(train), pca.transform(test)
+
+
+def _one_class_svm(task: Splits, preset: Preset, epochs: int) -> Scores:
+    from sklearn.svm import OneClassSVM
+
+    train, test = _components(task)
+    return np.asarray(OneClassSVM(gamma="scale", nu=0.1).fit(train).score_samples(test))
+
+
+def _kernel_density(task: Splits, preset: Preset, epochs: int) -> Scores:
+    from sklearn.model_selection import GridSearchCV
+    from sklearn.neighbors import KernelDensity
+
+    train, test = _components(task)
+    scale = float(train.std())
+    widths = [scale * width for width in BANDWIDTHS]
+    search = GridSearchCV(KernelDensity(), {"bandwidth": widths}, cv=3).fit(train[:BANDWIDTH_ROWS])
+    model = KernelDensity(bandwidth=search.best_params_["bandwidth"]).fit(train)
+    return np.asarray(model.score_samples(test))
+
+
+def _isolation_forest(task: Splits, preset: Preset, epochs: int) -> Scores:
+    from sklearn.ensemble import IsolationForest
+
+    assert task.test is not None
+    train, test = (rows.reshape(len(rows), -1) for rows in (task.train, task.test))
+    return np.asarray(IsolationForest(n_estimators=1000, random_state=preset.seed).fit(train).score_samples(test))
+
+
+def _dcae(task: Splits, preset: Preset, epochs: int) -> Scores:
+    assert task.test is not None
+    return DCAE(epochs=epochs, seed=preset.seed).fit(task.train).score_samples(task.test)
+
+
+def _deep_svdd(task: Splits, preset: Preset, epochs: int) -> Scores:
+    assert task.test is not None
+    model = DeepSVDD(epochs=epochs, pretrain_epochs=epochs, seed=preset.seed)
+    return model.fit(task.train).score_samples(task.test)
+
+
+def _nearest(task: Splits, preset: Preset, epochs: int) -> Scores:
+    assert task.test is not None
+    return nearest_neighbour_score(task.train, task.test)
+
+
+def _untrained(task: Splits, preset: Preset, epochs: int) -> Scores:
+    import torch
+
+    assert task.test is not None
+    learner = build_learner(preset, torch.from_numpy(task.train))
+    assert isinstance(learner, PairLearner)
+    return potential_of(learner.potential, task.test, SCORED)
+
+
+COMPARED: dict[str, Fit] = {
+    "OC-SVM": _one_class_svm,
+    "KDE": _kernel_density,
+    "isolation forest": _isolation_forest,
+    "DCAE": _dcae,
+    "Deep SVDD": _deep_svdd,
+    "1-NN": _nearest,
+    "untrained potential": _untrained,
+}
+TRAINED = ("DCAE", "Deep SVDD")
+"""What has epochs, the last of which is reported."""
+
+
+def compare(name: str, task: Splits, preset: Preset, epochs: int) -> dict[str, Any]:
+    """One system on one class."""
+    started = time.perf_counter()
+    scores = COMPARED[name](task, preset, epochs)
+    return measured(scores, task) | {"seconds": round(time.perf_counter() - started, 1)}

@@ -1,0 +1,91 @@
+"""One-class images: which runs there are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from nrf.experiments.base import Preset
+from nrf.experiments.presets import find_preset
+from nrf.experiments.reproduce import cell_key
+from nrf.experiments.watch import Curve
+
+WATCHED = 0.05
+"""Share of the training images that is kept out of training, to tell how it goes."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A kind of run: settings and sampler, on every class."""
+
+    setting: str
+    method: str
+    preset: str
+    seeds: int = 1
+
+    @property
+    def name(self) -> str:
+        """As tables have it."""
+        return f"{self.setting}: {self.method}"
+
+    @property
+    def sampler(self) -> str:
+        """The sampler's name in the paper's table."""
+        return self.method.rsplit(" ", 1)[-1]
+
+    def key(self, label: int, seed: int) -> str:
+        """Of its cell."""
+        return cell_key(self.setting, self.method, label, seed)
+
+
+@dataclass(frozen=True)
+class OneClassConfig:
+    """Size of the experiment."""
+
+    dataset: str
+    lines: tuple[Line, ...]
+    """Kinds of runs, the most wanted first."""
+    epochs: int
+    compared_epochs: int = 30
+    classes: int = 10
+    max_train: int | None = None
+    max_test: int | None = None
+    n_steps: int | None = None
+    """Of a revision, in place of the preset's."""
+
+
+def _lines(prefix: str, best_seeds: int) -> tuple[Line, ...]:
+    names = {"SGHMC": "sghmc", "SGLD": "sgld"}
+    others = [
+        Line(setting, f"inclusive-NRF, {sampler}", f"{prefix}-{name}-{setting}")
+        for setting in ("released", "paper")
+        for sampler, name in names.items()
+    ]
+    return (Line("best", "inclusive-NRF, SGLD", f"{prefix}-best", best_seeds), *others)
+
+
+CONFIGS = {
+    "mnist-one-class": OneClassConfig("mnist", _lines("mnist", best_seeds=2), epochs=50),
+    "cifar10-one-class": OneClassConfig("cifar10", _lines("cifar10-one-class", best_seeds=1), epochs=5),
+}
+
+
+def sized(config: OneClassConfig, line: Line, label: int, seed: int) -> Preset:
+    """The preset of a run, with its class, its seed, its length and images to watch."""
+    preset = find_preset(line.preset)
+    if config.n_steps is not None:
+        preset = replace(preset, revision=replace(preset.revision, n_steps=config.n_steps))
+    length = replace(preset.train, iterations=None, epochs=config.epochs, watch_share=WATCHED, threads=1)
+    return replace(preset, seed=seed, data=replace(preset.data, normal=label), train=length)
+
+
+def curves_of(config: OneClassConfig, results: Mapping[str, dict[str, Any]], line: Line) -> dict[int, list[Curve]]:
+    """The runs of a line that are there: by class, then by seed."""
+    found: dict[int, list[Curve]] = {}
+    for label in range(config.classes):
+        keys = [line.key(label, seed) for seed in range(line.seeds)]
+        there = [results[key]["curve"] for key in keys if key in results]
+        if there:
+            found[label] = there
+    return found

@@ -1,0 +1,116 @@
+"""One-class images: the paper's table, the matrix of runs, and the whole experiment on invented images."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from nrf.data import Splits
+from nrf.experiments import one_class_cells as cells
+from nrf.experiments import one_class_figures
+from nrf.experiments.one_class import OneClass
+from nrf.experiments.one_class_cells import COMPARED
+from nrf.experiments.one_class_paper import METHODS, NAMES, quoted
+from nrf.experiments.one_class_runs import CONFIGS, sized
+from nrf.experiments.record import Record
+from nrf.experiments.reproduce import Options, reproduce
+
+MEANS = {
+    "mnist": (91.29, 86.93, 92.30, 89.65, 91.27, 94.80, 94.38, 95.26),
+    "cifar10": (64.78, 64.89, 55.46, 59.39, 61.79, 64.81, 70.02, 74.98),
+}
+
+
+def _images(name, n, seed):
+    """A bright square whose place tells the class; small noise."""
+    shape = (1, 28, 28) if name == "mnist" else (3, 32, 32)
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, 3, n)
+    x = 0.1 * rng.random((n, *shape))
+    for image, label in zip(x, labels, strict=True):
+        image[:, 3 + 7 * label : 10 + 7 * label, 8:20] += 0.8
+    return (x if name == "mnist" else 2 * x - 1).astype(np.float32), labels
+
+
+@pytest.fixture
+def invented(monkeypatch):
+    def resolve(name):
+        train, test = _images(name, 480, 0), _images(name, 200, 1)
+        return Splits(name, *train, *test, bounds=(0.0, 1.0) if name == "mnist" else (-1.0, 1.0))
+
+    monkeypatch.setattr(cells, "resolve", resolve)
+    cells._dataset.cache_clear()
+    yield
+    cells._dataset.cache_clear()
+
+
+@pytest.mark.parametrize("dataset", MEANS)
+def test_the_quoted_means_are_those_of_the_table(dataset):
+    assert len(NAMES[dataset]) == 10
+    for method, mean in zip(METHODS, MEANS[dataset], strict=True):
+        values = quoted(dataset, method)
+        assert len(values) == 10
+        assert np.mean([m for m, _ in values]) == pytest.approx(mean, abs=0.011)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_every_line_has_its_preset_and_every_cell_its_place(name, tmp_path):
+    experiment = OneClass(name)
+    config = experiment.config(quick=False)
+    for line in config.lines:
+        preset = sized(config, line, 3, 1)
+        assert (preset.seed, preset.data.normal, preset.train.epochs) == (1, 3, config.epochs)
+        assert preset.data.name == config.dataset
+        assert line.sampler in METHODS
+    found = experiment.cells(config, tmp_path)
+    assert len({cell.key for cell in found}) == len(found)
+    assert all(cell.place is not None for cell in found)
+    assert {cell.place.label for cell in found} == set(range(10))
+
+
+@pytest.mark.parametrize("name", COMPARED)
+def test_compared_systems_beat_chance(invented, name):
+    config = replace(OneClass("mnist-one-class").config(quick=True), max_train=None)
+    task = cells.load("mnist", 0)
+    numbers = cells.compare(name, task, sized(config, config.lines[1], 0, 0), epochs=8)
+    assert 0 <= numbers["average precision"] <= 100
+    if name not in ("untrained potential", "Deep SVDD"):  # a few seconds of training do not bring it there
+        assert numbers["AUROC"] > 90
+
+
+def test_a_model_learns_its_class(invented, tmp_path):
+    config = replace(OneClass("mnist-one-class").config(quick=False), epochs=12)
+    task = cells.load("mnist", 1)
+    preset = sized(config, config.lines[0], 1, 0)
+    preset = replace(preset, train=replace(preset.train, batch_size=20))
+    curve = cells.train_on(preset, task, tmp_path)
+    assert len(curve) == 12
+    assert curve[-1]["averaged weights: AUROC"] > 90
+    assert 0 < curve[-1]["averaged weights: synthetic AUROC"] <= 1
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_the_experiment_makes_its_tables_and_pictures(invented, tmp_path, monkeypatch, name):
+    monkeypatch.setattr(one_class_figures, "PULLED_STEPS", (0, 2))
+    monkeypatch.setattr(one_class_figures, "SHOWN", 3)
+    options = Options(tmp_path / "runs", tmp_path / "results", jobs=1, quick=True, quiet=True)
+    said = []
+    if name == "mnist-one-class":  # a part first
+        part = reproduce(OneClass(name), replace(options, classes=(0,)), said.append)
+        assert {row.case for row in part.rows if not row.quoted} == {"0"}
+    else:
+        options = replace(options, classes=(1,))
+    record = reproduce(OneClass(name), options, said.append)
+    assert (
+        Record.read(tmp_path / "runs" / next((tmp_path / "runs").glob("*/")).name / f"{name}.json").rows == record.rows
+    )
+    columns = {row.column for row in record.rows if row.preset == "best" and row.metric == "AUROC"}
+    assert columns == {"last", "selected", "oracle"}
+    assert {row.method for row in record.rows if row.quoted} == {"AnoGAN"}
+    whole = [row for row in record.rows if row.case is None and not row.quoted]
+    assert bool(whole) == (name == "mnist-one-class")
+    assert all(row.paper is None for row in whole)  # two classes have no mean to compare
+    pictures = {path.stem for path in tmp_path.glob("runs/*/*/*.png")}
+    assert pictures == {"epochs", "typical", "pulled"} or name != "mnist-one-class"
