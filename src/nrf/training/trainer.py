@@ -24,6 +24,7 @@ from nrf.errors import CheckpointError, InputError, NonFiniteError
 from nrf.learners.base import Learner, SamplingLearner
 from nrf.seeds import stream, streams
 from nrf.training import checkpoint as ckpt
+from nrf.training.augment import augmented
 from nrf.training.batches import Batches
 from nrf.training.folder import RunFolder
 from nrf.training.health import SETTLED, Health, complaint, require_finite_state, training_gap
@@ -58,6 +59,10 @@ class TrainConfig:
     """Newest checkpoints that are kept."""
     ema_decay: float | None = None
     """Decay of averaged weights of both networks, kept beside the last ones; none if not given."""
+    shift: int = 0
+    """Move each image of a batch at random by up to so many pixels each way."""
+    flip: bool = False
+    """Mirror every second image of a batch, left to right, at random."""
     threads: int | None = None
     """Threads of the linear algebra; tiny networks are fastest with 1. All cores if not given."""
     watch_share: float = 0.0
@@ -86,6 +91,8 @@ class TrainConfig:
                 raise InputError(f"{name} must be at least 1, got {value}")
         if self.ema_decay is not None and not 0 < self.ema_decay < 1:
             raise InputError(f"ema_decay must lie between 0 and 1, got {self.ema_decay}")
+        if self.shift < 0:
+            raise InputError(f"shift must not be negative, got {self.shift}")
         if not 0 <= self.lr_final <= 1:
             raise InputError(f"lr_final must lie between 0 and 1, got {self.lr_final}")
         if not 0 <= self.watch_share <= 0.5:
@@ -294,7 +301,8 @@ class Trainer:
         if self.config.lr_final < 1:
             self._set_rates(1 - (1 - self.config.lr_final) * self.step / self.total)
         try:
-            metrics = self.learner.update(self.batches.at(self.step), self.rng)
+            batch = augmented(self.batches.at(self.step), self.config.shift, self.config.flip, self.rng)
+            metrics = self.learner.update(batch, self.rng)
         except NonFiniteError as error:
             raise self._stopped(error, self.step + 1) from error
         self.step += 1
