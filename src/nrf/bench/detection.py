@@ -27,7 +27,7 @@ COLUMNS = 120
 FACTORS = 12
 SIZES = (10_000, 100_000, 1_000_000)
 TEST_ROWS = 5000
-LONGEST = 600.0
+LONGEST = 240.0
 """Seconds that a fit may be expected to take; what would take longer, by its time for fewer rows, is left out."""
 PEERS = ("NRF", "Deep SVDD", "autoencoder", "ALAD", "isolation forest", "one-class SVM")
 GROWS = {"one-class SVM": 2.0}

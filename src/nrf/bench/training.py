@@ -11,7 +11,7 @@ from torch import Tensor
 
 from nrf.bench.machine import bare_gradient, convolution_peak, gemm_peak
 from nrf.bench.reference import plain_iteration
-from nrf.bench.timing import Block, Effort, in_turn, threads
+from nrf.bench.timing import Block, Effort, Times, in_turn, threads
 from nrf.experiments.base import Preset, build_learner
 from nrf.experiments.presets import find_preset
 from nrf.experiments.record import Row
@@ -67,27 +67,31 @@ def revisions(effort: Effort) -> Iterator[Row]:
 
 
 def iterations(effort: Effort) -> Iterator[Row]:
-    """Iterations of training, as the trainer runs them, against the plain loop at its better number of threads."""
+    """Iterations of training, as the trainer runs them, against the plain loop; each at its better number of threads."""
+    counts = sorted({1, os.cpu_count() or 1})
     for case, (name, shape, n_rows) in CASES.items():
         preset = find_preset(name)
-        learner, data = _learner(preset, shape, n_rows)
-        blocks: dict[str, Block] = {"ours": _with_threads(_iteration(learner, preset, data), _threads(preset))}
-        for n in sorted({1, os.cpu_count() or 1}):
+        models = {"ours": 1} | ({"replicas": REPLICAS} if case == "GMM" else {})
+        blocks: dict[str, Block] = {}
+        for n in counts:
+            for method, replicas in models.items():
+                sized = replace(preset, replicas=replicas)
+                with threads(n):
+                    learner, data = _learner(sized, shape, n_rows)
+                blocks[f"{method} {n}"] = _with_threads(_iteration(learner, sized, data), n)
             blocks[f"plain {n}"] = _with_threads(plain_iteration(preset, data), n)
-        if case == "GMM":
-            together = replace(preset, replicas=REPLICAS)
-            stacked, _ = _learner(together, shape, n_rows)
-            blocks["replicas"] = _with_threads(_iteration(stacked, together, data), _threads(preset))
         times = in_turn(blocks, effort)
-        plain = min((b for b in blocks if b.startswith("plain")), key=times.seconds)
-        for method in ("ours", "replicas"):
-            if method not in blocks:
-                continue
-            models = REPLICAS if method == "replicas" else 1
-            faster, sd = times.ratio(plain, method) * models, times.spread(plain, method) * models
-            named = "iteration" if models == 1 else f"iteration of {models} replicas, per model"
+        plain = _fastest("plain", counts, times)
+        for method, replicas in models.items():
+            ours = _fastest(method, counts, times)
+            faster, sd = times.ratio(plain, ours) * replicas, times.spread(plain, ours) * replicas
+            named = "iteration" if replicas == 1 else f"iteration of {replicas} replicas, per model"
             yield Row(named, "times faster than the plain loop", faster, sd, effort.rounds, name, case)
-            yield Row(named, "milliseconds", 1000 * times.seconds(method) / models, preset=name, case=case)
+            yield Row(named, "milliseconds", 1000 * times.seconds(ours) / replicas, preset=name, case=case)
+
+
+def _fastest(method: str, counts: list[int], times: Times) -> str:
+    return min((f"{method} {n}" for n in counts), key=times.seconds)
 
 
 def _threads(preset: Preset) -> int:
