@@ -67,7 +67,7 @@ def revisions(effort: Effort) -> Iterator[Row]:
 
 
 def iterations(effort: Effort) -> Iterator[Row]:
-    """Iterations of training, as the trainer runs them, against the plain loop; each at its better number of threads."""
+    """Iterations of training, as the trainer runs them, against a plain loop, each at its better number of threads."""
     counts = sorted({1, os.cpu_count() or 1})
     for case, (name, shape, n_rows) in CASES.items():
         preset = find_preset(name)
