@@ -94,12 +94,9 @@ CHANGES: dict[str, Sequence[Change]] = {
 DETECTORS: dict[str, dict[str, Any]] = {
     "NRFDetector": {},
     "NRFDetector, the 121 encoded columns": {"encoded": True},
-    "NRFDetector, 10 steps": {"n_steps": 10},
     "NRFDetector, σ 0.3": {"sigma": 0.3},
     "NRFDetector, 256-128": {"widths": (256, 128)},
     "NRFDetector, learning rates 5e-3": {"learning_rate": 5e-3},
-    "NRFDetector, half the step": {"step_size": 0.016},
-    "NRFDetector, 3 members": {"n_members": 3},
 }
 """Settings of the detector, by name."""
 
