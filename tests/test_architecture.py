@@ -16,7 +16,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 # A room may import rooms of a lower floor, and itself; rooms on one floor do not know each other.
 FLOORS = [
     {"_version", "errors", "seeds"},
-    {"config", "models"},
+    {"config", "models", "ranks"},
     {"samplers", "networks", "data", "metrics"},
     {"targets", "losses", "gaussian"},
     {"learners"},

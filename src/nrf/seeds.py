@@ -44,6 +44,37 @@ class Streams:
             generator.set_state(row.clone())
 
 
+class Shard:
+    """One rank's part of the draws of all ranks: the stream is one, whatever the number of ranks.
+
+    Args:
+        generator: The same on every rank.
+        rank: Whose part.
+        count: How many ranks.
+
+    Example:
+        >>> whole = randn((4, 2), stream(0, "learner"))
+        >>> bool((randn((2, 2), Shard(stream(0, "learner"), 1, 2)) == whole[2:]).all())
+        True
+    """
+
+    def __init__(self, generator: torch.Generator, rank: int, count: int) -> None:
+        self.generator, self.rank, self.count = generator, rank, count
+
+    @property
+    def device(self) -> torch.device:
+        """Where draws are made."""
+        return self.generator.device
+
+    def get_state(self) -> Tensor:
+        """That of the stream."""
+        return self.generator.get_state()
+
+    def set_state(self, state: Tensor) -> None:
+        """What :meth:`get_state` gave, on any rank."""
+        self.generator.set_state(state)
+
+
 class Tape:
     """Draws made beforehand, given out in order: what a compiled function takes in place of a generator.
 
@@ -75,9 +106,9 @@ class Recorder:
         self.shapes: list[Drawn] = []
 
 
-Seeded = torch.Generator | Streams
+Seeded = torch.Generator | Streams | Shard
 Rng = Seeded | Tape | Recorder
-"""The randomness of one model, or of replicas side by side; or what a compiler needs in its place."""
+"""The randomness of one model, of replicas side by side, or of one rank; or what a compiler needs in its place."""
 Drawn = tuple[Sequence[int], torch.dtype | None]
 
 
@@ -150,6 +181,9 @@ def places(size: int, n: int, rng: Rng, *, repeat: bool) -> Tensor:
 def _by_rows(shape: Sequence[int], rng: Rng, draw: Callable[[Sequence[int], torch.Generator], Tensor]) -> Tensor:
     if isinstance(rng, torch.Generator):
         return draw(shape, rng)
+    if isinstance(rng, Shard):
+        n = shape[0]
+        return draw((rng.count * n, *shape[1:]), rng.generator)[rng.rank * n : (rng.rank + 1) * n]
     if not isinstance(rng, Streams):
         raise TypeError(f"{type(rng).__name__} gives normal draws only")
     share = (shape[0] // len(rng.generators), *shape[1:])

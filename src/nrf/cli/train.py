@@ -46,6 +46,8 @@ def train(arguments: list[str]) -> int:
     trainer = run_training(
         name, request.preset, request.out, resume=request.resume, device=request.device, quiet=request.quiet
     )
+    if not trainer.ranks.leads:
+        return 0 if trainer.step == trainer.total else STOPPED
     if trainer.step < trainer.total:
         again = f"nrf train {name} --out {request.out} --resume"
         print(f"stopped at step {trainer.step} of {trainer.total}, saved; go on with: {again}")

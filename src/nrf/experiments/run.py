@@ -14,6 +14,7 @@ from nrf.config import differences, from_json, to_json
 from nrf.data import Splits
 from nrf.errors import CheckpointError, InputError
 from nrf.experiments.base import Preset, build_learner, load_splits
+from nrf.ranks import Ranks
 from nrf.training import RunFolder, Trainer, use_threads
 
 CHANGEABLE = (
@@ -78,17 +79,19 @@ def train(
     folder = RunFolder(out)
     config = to_json(preset)
     description = {"preset": name, "config": config}
-    goes_on = _require_same_run(folder, description, resume=resume)
+    ranks = Ranks.of_environment(device)
+    goes_on = ranks.any(ranks.leads and _require_same_run(folder, description, resume=resume))
     splits = load_splits(preset.data) if splits is None else splits
     use_threads(preset.train.threads)
-    data = torch.from_numpy(splits.train).to(_device(device))
+    data = torch.from_numpy(splits.train).to(_device(ranks.device_of(device)))
     learner = build_learner(preset, data)
     stored = description | {"event_shape": list(splits.event_shape)}
-    trainer = Trainer(learner, data, preset.train, preset.seeds, folder, stored)
-    folder.write_description(description)
+    trainer = Trainer(learner, data, preset.train, preset.seeds, folder, stored, ranks)
+    if ranks.leads:
+        folder.write_description(description)
     if goes_on:
         trainer.resume()
-    trainer.fit(quiet=quiet, label=name, on_log=on_log)
+    trainer.fit(quiet=quiet or not ranks.leads, label=name, on_log=on_log)
     return trainer
 
 

@@ -17,6 +17,7 @@ from nrf.learners.reviser import Reviser
 from nrf.learners.revision import Revision
 from nrf.models import LatentGenerator, replicas_of
 from nrf.networks import stack
+from nrf.ranks import ALONE, Ranks
 from nrf.samplers import Sampler
 from nrf.seeds import Rng
 
@@ -34,6 +35,8 @@ class Learner(ABC):
 
     modules: Mapping[str, nn.Module]
     optimizers: Mapping[str, Optimizer]
+    ranks: Ranks = ALONE
+    """The processes that train this model together."""
 
     @abstractmethod
     def update(self, batch: Tensor, rng: Rng) -> Metrics:
@@ -145,6 +148,7 @@ class PairLearner(Learner):
             loss = self.replicas * loss
         loss.backward()  # type: ignore[no-untyped-call]
         for name in names:
+            self.ranks.average_gradients(self.modules[name])
             self.optimizers[name].step()
 
 

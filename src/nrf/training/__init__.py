@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from nrf.training.folder import RunFolder
+from nrf.training.process import use_threads
 from nrf.training.progress import ProgressBar
-from nrf.training.trainer import TrainConfig, Trainer, use_threads
+from nrf.training.trainer import TrainConfig, Trainer
 
 __all__ = ["ProgressBar", "RunFolder", "TrainConfig", "Trainer", "use_threads"]

@@ -7,11 +7,8 @@ checkpoint, it ends with the same bits as one that was never interrupted.
 from __future__ import annotations
 
 import logging
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -22,12 +19,14 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from nrf.errors import CheckpointError, InputError, NonFiniteError
 from nrf.learners.base import Learner, SamplingLearner
-from nrf.seeds import stream, streams
+from nrf.ranks import ALONE, Ranks
+from nrf.seeds import Seeded, Shard, stream, streams
 from nrf.training import checkpoint as ckpt
 from nrf.training.augment import augmented
 from nrf.training.batches import Batches
 from nrf.training.folder import RunFolder
 from nrf.training.health import SETTLED, Health, complaint, require_finite_state, training_gap
+from nrf.training.process import graceful_stop
 from nrf.training.progress import ProgressBar
 
 log = logging.getLogger(__name__)
@@ -116,6 +115,7 @@ class Trainer:
         seeds: Seed of the data order and of the learner's randomness: one, or one a replica.
         folder: Where the run lives; without one nothing is written.
         description: Stored in each checkpoint: what it takes to build the models again.
+        ranks: The processes that train together; each has all of the arguments.
     """
 
     def __init__(
@@ -126,8 +126,10 @@ class Trainer:
         seeds: Sequence[int],
         folder: RunFolder | None = None,
         description: Mapping[str, Any] | None = None,
+        ranks: Ranks = ALONE,
     ) -> None:
         self.learner, self.config, self.folder, self.description = learner, config, folder, description or {}
+        self.ranks = learner.ranks = ranks
         watched, data = _set_aside(data, config.watch_share, seeds[0])
         self.batches = Batches(data, config.batch_size, seeds)
         self.health = None
@@ -137,7 +139,7 @@ class Trainer:
         self._least_gap: float | None = None
         self._good: ckpt.Checkpoint | None = None
         self.total = config.length(self.batches.per_epoch)
-        self.rng = streams(seeds, "learner", device=data.device)
+        self.rng = self._shared(streams(seeds, "learner", device=data.device))
         self.averages = _averages(learner.modules, config.ema_decay)
         self._first_rates = {name: [g["lr"] for g in opt.param_groups] for name, opt in learner.optimizers.items()}
         self.step = 0
@@ -150,6 +152,16 @@ class Trainer:
         if config.compile == "always" or (config.compile == "auto" and self.total >= COMPILE_FROM):
             learner.compile()
 
+    def _shared(self, rng: Seeded) -> Seeded:
+        if self.ranks.count == 1:
+            return rng
+        self.ranks.require_divides(self.batches.batch_size)
+        remembers = [n for n, m in self.learner.modules.items() if not any(True for _ in m.parameters())]
+        if not isinstance(rng, torch.Generator) or remembers:
+            what = f"a learner with a memory ({', '.join(remembers)})" if remembers else "replicas"
+            raise InputError(f"{what} cannot be trained by several ranks; start it without torchrun")
+        return Shard(rng, self.ranks.rank, self.ranks.count)
+
     @property
     def seconds(self) -> float:
         """Time spent on iterations, over all sittings."""
@@ -160,7 +172,7 @@ class Trainer:
         folder = self._folder()
         path = folder.latest()
         if path is None:
-            folder.rewind_metrics(0)
+            self._rewind(0)
             return False
         stored = ckpt.read(path)
         self._require_same_data(stored, path)
@@ -168,7 +180,7 @@ class Trainer:
             self._shorten_steps()
         self._restore(stored, path)
         self._last_good = path
-        folder.rewind_metrics(self.step)
+        self._rewind(self.step)
         return True
 
     def _restore(self, stored: ckpt.Checkpoint, path: Path) -> None:
@@ -196,7 +208,7 @@ class Trainer:
     ) -> bool:
         """Train to the end; False if a signal asked to stop, after writing a checkpoint, or if ``on_log`` said True."""
         with (
-            _graceful_stop(self.folder is not None) as stop_requested,
+            graceful_stop(self.folder is not None) as stop_requested,
             ProgressBar(label, self.total, self.step, quiet=quiet) as bar,
         ):
             enough = False
@@ -212,7 +224,7 @@ class Trainer:
                         row = self._log()
                         bar.show({k: row[k] for k in list(row)[3:6]})
                         enough = on_log is not None and on_log(self, row) is True
-                    stop = stop_requested() or enough
+                    stop = self.ranks.any(stop_requested() or enough)
                     due = stop or self.step % self.config.checkpoint_every == 0 or self.step == self.total
                     if due and (self.folder is not None or self.config.guard):
                         self._keep()
@@ -241,9 +253,12 @@ class Trainer:
         self._shorten_steps()
         self._restore(self._good, Path("memory"))
         self.rollbacks = times
-        if self.folder is not None:
-            self.folder.rewind_metrics(self.step)
+        self._rewind(self.step)
         log.warning("step %d: %s; back to step %d with half the sampler's step", lost, error, there)
+
+    def _rewind(self, step: int) -> None:
+        if self.folder is not None and self.ranks.leads:
+            self.folder.rewind_metrics(step)
 
     def _shorten_steps(self) -> None:
         if not isinstance(self.learner, SamplingLearner):
@@ -256,9 +271,10 @@ class Trainer:
         stored = self._packed()
         folder = self._folder()
         path = folder.checkpoint_path(self.step)
-        ckpt.write(path, stored)
+        if self.ranks.leads:
+            ckpt.write(path, stored)
+            folder.prune(self.config.keep)
         self._last_good = path
-        folder.prune(self.config.keep)
         return path
 
     def _packed(self) -> ckpt.Checkpoint:
@@ -301,8 +317,7 @@ class Trainer:
         if self.config.lr_final < 1:
             self._set_rates(1 - (1 - self.config.lr_final) * self.step / self.total)
         try:
-            batch = augmented(self.batches.at(self.step), self.config.shift, self.config.flip, self.rng)
-            metrics = self.learner.update(batch, self.rng)
+            metrics = self._update()
         except NonFiniteError as error:
             raise self._stopped(error, self.step + 1) from error
         self.step += 1
@@ -311,6 +326,20 @@ class Trainer:
         for name, value in metrics.items():
             self._sums[name] = self._sums.get(name, 0.0) + float(value)
         self._count += 1
+
+    def _update(self) -> Mapping[str, Tensor]:
+        batch = self.ranks.part(self.batches.at(self.step))
+        batch = augmented(batch, self.config.shift, self.config.flip, self.rng)
+        failed: NonFiniteError | None = None
+        metrics: Mapping[str, Tensor] = {}
+        try:
+            metrics = self.learner.update(batch, self.rng)
+        except NonFiniteError as error:
+            failed = error
+        if self.ranks.any(failed is not None):
+            raise failed or NonFiniteError("another rank has numbers that are not finite")
+        self.ranks.average_statistics(self.learner.modules.values())
+        return metrics
 
     @property
     def _settled(self) -> bool:
@@ -323,7 +352,7 @@ class Trainer:
 
     def _log(self) -> dict[str, Any]:
         """One line: the means since the line before."""
-        means = {name: value / self._count for name, value in self._sums.items()}
+        means = self.ranks.means({name: value / self._count for name, value in self._sums.items()})
         epoch, _ = self.batches.position(self.step)
         row = {"step": self.step, "epoch": epoch, "seconds": round(self._seconds, 3), **means}
         if self.health is not None:
@@ -334,7 +363,7 @@ class Trainer:
             gap = training_gap(means)
             if gap is not None and self._settled:
                 self._least_gap = gap if self._least_gap is None else min(gap, self._least_gap)
-        if self.folder is not None:
+        if self.folder is not None and self.ranks.leads:
             self.folder.append_metrics(row)
         self._sums, self._count = {}, 0
         return row
@@ -382,34 +411,3 @@ def _averages(modules: Mapping[str, nn.Module], decay: float | None) -> dict[str
     # A module without parameters is a learner's memory, not something to average.
     learned = {name: module for name, module in modules.items() if any(True for _ in module.parameters())}
     return {name: AveragedModel(module, multi_avg_fn=average) for name, module in learned.items()}
-
-
-@contextmanager
-def _graceful_stop(wanted: bool) -> Iterator[Callable[[], bool]]:
-    """Turn the first Ctrl-C or SIGTERM into a wish to stop after this iteration; a second one is obeyed at once.
-
-    Where nothing can be kept, or signals are another thread's, they do what they always do.
-    """
-    asked = threading.Event()
-    if not wanted or threading.current_thread() is not threading.main_thread():
-        yield asked.is_set
-        return
-    previous = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)}
-
-    def ask(number: int, frame: object) -> None:
-        asked.set()
-        signal.signal(number, previous[signal.Signals(number)])
-
-    for s in previous:
-        signal.signal(s, ask)
-    try:
-        yield asked.is_set
-    finally:
-        for s, handler in previous.items():
-            signal.signal(s, handler)
-
-
-def use_threads(threads: int | None) -> None:
-    """Set the number of threads for the whole process; part of what makes results repeat bit by bit."""
-    if threads is not None:
-        torch.set_num_threads(threads)
