@@ -1,0 +1,119 @@
+"""Quality of generated images by the features of a network: Fréchet distance, inception score, precision and recall.
+
+Features are extracted once and given to all of them. Numbers of different networks cannot be compared, so whoever shows
+one names the network.
+"""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from nrf.errors import InputError
+
+Extractor = Callable[[Tensor], tuple[Tensor, Tensor]]
+"""From images ``(n, 3, height, width)`` in [−1, 1] to features ``(n, d)`` and logits ``(n, classes)``."""
+
+NEIGHBOURS = 3
+"""Neighbours whose distance is the radius of a ball, for precision and recall."""
+ROWS = 2000
+"""Rows of a block of distances."""
+
+
+@dataclass(frozen=True)
+class Extracted:
+    """What a network has to say of images."""
+
+    features: Tensor
+    logits: Tensor
+
+
+@torch.no_grad()
+def extract(extractor: Extractor, images: Tensor, batch: int = 100) -> Extracted:
+    """Features and logits of images."""
+    parts = [extractor(part) for part in torch.split(images, batch)]
+    features, logits = (torch.cat(found) for found in zip(*parts, strict=True))
+    return Extracted(features, logits)
+
+
+def frechet_distance(real: Tensor, fake: Tensor) -> float:
+    """Between normal distributions fitted to two sets of features: with Inception's it is FID.
+
+    Example:
+        >>> x = torch.randn(500, 3, generator=torch.Generator().manual_seed(0))
+        >>> round(frechet_distance(x, x + 1), 4)
+        3.0
+    """
+    _require_rows(real, fake)
+    given = nn.Identity()
+    given.num_features = real.shape[1]  # type: ignore[assignment]
+    metric = _torchmetrics("image.fid").FrechetInceptionDistance(feature=given)
+    metric.update(real, real=True)
+    metric.update(fake, real=False)
+    return float(metric.compute())
+
+
+def inception_score(logits: Tensor, splits: int = 10, seed: int = 0) -> tuple[float, float]:
+    """``exp E KL[p(y|x) ‖ p(y)]``: mean and standard deviation over splits.
+
+    Args:
+        logits: Of a classifier.
+        splits: Parts of the images, drawn at random, in each of which p(y) is estimated.
+        seed: Of that draw.
+    """
+    if splits < 1 or len(logits) < 2 * splits:
+        raise InputError(f"{len(logits)} images cannot be split into {splits} parts; give more, or fewer splits")
+    with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
+        warnings.simplefilter("ignore")
+        torch.manual_seed(seed)
+        metric = _torchmetrics("image.inception").InceptionScore(feature=nn.Identity(), splits=splits)
+        metric.update(logits.double())
+        mean, sd = metric.compute()
+    return float(mean), 0.0 if splits == 1 else float(sd)
+
+
+def precision_recall(real: Tensor, fake: Tensor, neighbours: int = NEIGHBOURS) -> tuple[float, float]:
+    """Share of fakes among the real ones, and of real ones among the fakes.
+
+    A row is among others if it lies within the distance from one of them to its k-th neighbour.
+
+    Reference:
+        Kynkäänniemi et al., "Improved precision and recall metric for assessing generative models", 2019.
+
+    Example:
+        >>> x = torch.randn(300, 2, generator=torch.Generator().manual_seed(0))
+        >>> precision_recall(x, x), precision_recall(x, x + 100)
+        ((1.0, 1.0), (0.0, 0.0))
+    """
+    _require_rows(real, fake)
+    if not 1 <= neighbours < min(len(real), len(fake)):
+        raise InputError(f"neighbours must be at least 1 and fewer than the images, got {neighbours}")
+    return _share_within(fake, real, neighbours), _share_within(real, fake, neighbours)
+
+
+def _share_within(rows: Tensor, others: Tensor, neighbours: int) -> float:
+    blocks = torch.split(others, ROWS)
+    radius = torch.cat([torch.cdist(block, others).kthvalue(neighbours + 1).values for block in blocks])
+    inside = [(torch.cdist(part, others) <= radius).any(1) for part in torch.split(rows, ROWS)]
+    return float(torch.cat(inside).float().mean())
+
+
+def _require_rows(real: Tensor, fake: Tensor) -> None:
+    if real.ndim != 2 or fake.ndim != 2 or real.shape[1] != fake.shape[1] or min(len(real), len(fake)) < 2:
+        raise InputError(
+            f"features must be two tables with the same columns and at least two rows, got {tuple(real.shape)} and "
+            f"{tuple(fake.shape)}"
+        )
+
+
+def _torchmetrics(module: str) -> Any:
+    try:
+        return importlib.import_module(f"torchmetrics.{module}")
+    except ImportError as error:
+        raise InputError("metrics of images need torchmetrics: pip install 'nrf[images]'") from error
