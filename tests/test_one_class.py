@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from nrf.data import Splits
+from nrf.experiments import one_class_ablation as ablation
 from nrf.experiments import one_class_cells as cells
 from nrf.experiments import one_class_figures
 from nrf.experiments.one_class import OneClass
@@ -114,3 +115,15 @@ def test_the_experiment_makes_its_tables_and_pictures(invented, tmp_path, monkey
     assert all(row.paper is None for row in whole)  # two classes have no mean to compare
     pictures = {path.stem for path in tmp_path.glob("runs/*/*/*.png")}
     assert pictures == {"epochs", "typical", "pulled"} or name != "mnist-one-class"
+
+
+@pytest.mark.parametrize("name", ablation.CONFIGS)
+def test_every_change_is_one_and_the_table_is_made(invented, tmp_path, name):
+    config = ablation.CONFIGS[name]
+    presets = {change: ablation.changed(config.dataset, change) for change in config.changes}
+    assert all(presets[change] != presets["best"] for change in config.changes if change != "best")
+    if name == "mnist-ablation":
+        options = Options(tmp_path / "runs", tmp_path / "results", jobs=1, quick=True, quiet=True)
+        record = reproduce(ablation.ImageAblation(name), options, lambda text: None)
+        assert {row.method for row in record.rows} == set(config.changes[:2])
+        assert all(np.isfinite(row.mean) for row in record.rows)

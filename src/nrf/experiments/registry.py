@@ -11,6 +11,7 @@ from nrf.experiments.gmm import Mixture
 from nrf.experiments.kddcup import KDDCup
 from nrf.experiments.kddcup_ablation import KDDAblation
 from nrf.experiments.one_class import OneClass
+from nrf.experiments.one_class_ablation import ImageAblation
 from nrf.experiments.record import Record
 from nrf.experiments.reproduce import Experiment
 from nrf.experiments.sampler_study import SamplerStudy
@@ -22,6 +23,8 @@ EXPERIMENTS: dict[str, Experiment] = {
     "kddcup-ablation": KDDAblation(),
     "mnist-one-class": OneClass("mnist-one-class"),
     "cifar10-one-class": OneClass("cifar10-one-class"),
+    "mnist-ablation": ImageAblation("mnist-ablation"),
+    "cifar10-one-class-ablation": ImageAblation("cifar10-one-class-ablation"),
     "detectors": Detectors(),
 }
 
@@ -39,6 +42,8 @@ PAPER: dict[str, str] = {
 
 OURS: dict[str, str] = {
     "kddcup-ablation": "what steadies training on KDDCUP",
+    "mnist-ablation": "what `best` is for one-class MNIST",
+    "cifar10-one-class-ablation": "what `best` is for one-class CIFAR-10",
     "detectors": "NRFDetector beside other detectors on 16 data sets",
 }
 """What the paper does not have."""
