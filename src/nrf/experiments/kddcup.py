@@ -209,12 +209,12 @@ def _section(rows: Sequence[Row], block: str, prefix: str) -> Section:
 
 def _instability(config: KDDConfig, results: Results) -> Section:
     kinds = [*(("released", m) for m in SAMPLERS), BEST]
-    figure = Figure(figsize=(4.2 * len(kinds), 3.4), layout="constrained")
+    figure = Figure(figsize=(3.3 * len(kinds), 2.8), layout="constrained")
     for axis, (setting, method) in zip(figure.subplots(1, len(kinds), sharey=True), kinds, strict=True):
         for split in range(config.splits):
             curve = results[cell_key(f"{split:02d}", setting, method)]["curve"]
             values = values_of(curve, "F1")
-            axis.plot(range(1, len(values) + 1), values, lw=0.7, alpha=0.7, color=INK)
+            axis.plot(range(1, len(values) + 1), values, lw=0.6, color=INK)
         axis.set(title=f"{setting}: {method}", xlabel="epoch", ylim=(0, 1))
         axis.grid(color=MUTED, alpha=0.2)
         axis.title.set_fontsize(9)
