@@ -103,7 +103,7 @@ def _table(columns: int, noise: float = LEAST_NOISE) -> Recipe:
     without bound.
     """
     return Recipe(
-        # Twice as wide is no better on made anomalies, and takes 2.7 times as long to train and to score.
+        # Twice as wide is no better on made anomalies, and has 2.7 times the arithmetic.
         potential=MLPPotential(widths=(128, 64), data_init=True, confinement=CONFINEMENT),
         # Noise as wide as the data: it is what makes the potential fall beside them, in every direction.
         generator=MLPGenerator(latent_dim=min(columns, 10), widths=(64, 64), activation="softplus", sigma=1.0),
