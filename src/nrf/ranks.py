@@ -37,7 +37,7 @@ class Ranks:
         if count == 1:
             return cls()
         if not dist.is_initialized():
-            dist.init_process_group("cpu:gloo,cuda:nccl" if device.startswith("cuda") else "gloo")  # flags stay on the CPU
+            dist.init_process_group("cpu:gloo,cuda:nccl" if device.startswith("cuda") else "gloo")
         return cls(dist.get_rank(), dist.get_world_size())
 
     @property
