@@ -254,6 +254,9 @@ def test_made_anomalies_are_what_they_say():
     made = made_anomalies(rows)
     assert torch.equal(made["shuffled"].sort(0).values, rows.sort(0).values)
     assert torch.corrcoef(made["shuffled"].T)[0, 1].abs() < 0.2
+    together = made_anomalies(rows, groups=[slice(0, 2), slice(2, 3), slice(3, 4)])["shuffled"]
+    assert torch.equal(together[:, 0], together[:, 1])
+    assert torch.corrcoef(together.T)[0, 2].abs() < 0.2
     assert (made["uniform"] >= rows.amin(0)).all()
     changed = (made["noised"] != rows).float().mean()
     assert changed.item() == pytest.approx(1 / 3, abs=0.03)

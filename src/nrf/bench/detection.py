@@ -8,6 +8,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ COLUMNS = 120
 FACTORS = 12
 SIZES = (10_000, 100_000, 1_000_000)
 TEST_ROWS = 5000
+WIDTHS = ((128, 64), (256, 128))
+"""Of the networks that are scored with: the detector's default for more than 100,000 rows, and for fewer."""
 LONGEST = 240.0
 """Seconds that a fit may be expected to take; what would take longer, by its time for fewer rows, is left out."""
 PEERS = ("NRF", "Deep SVDD", "autoencoder", "ALAD", "isolation forest", "one-class SVM")
@@ -75,20 +78,21 @@ def detectors(effort: Effort) -> Iterator[Row]:
 def scoring(effort: Effort) -> Iterator[Row]:
     """Rows a second of a large array, by torch and by ONNX runtime where it is there."""
     n = 2000 if effort is QUICK else 1_000_000
-    detector = _fitted(COLUMNS)
     rows = rows_of(n, seed=3)
-    blocks: dict[str, Block] = {"score_samples": lambda: detector.score_samples(rows)}
-    with tempfile.TemporaryDirectory() as folder:
-        graph = Path(folder) / "detector.onnx"
-        session = _onnx_session(detector, graph)
-        if session is not None:
-            blocks["ONNX runtime"] = lambda: session(rows)
-        times = in_turn(blocks, effort)
-    for name in blocks:
-        yield Row(name, "million rows a second", n / times.seconds(name) / 1e6, case=f"{n:,} rows, {COLUMNS} columns")
-    if len(blocks) > 1:
-        faster, sd = times.ratio("ONNX runtime", "score_samples"), times.spread("ONNX runtime", "score_samples")
-        yield Row("score_samples", "times faster than ONNX runtime", faster, sd, effort.rounds)
+    for widths in WIDTHS:
+        detector = _fitted(COLUMNS, widths=widths)
+        blocks: dict[str, Block] = {"score_samples": partial(detector.score_samples, rows)}
+        with tempfile.TemporaryDirectory() as folder:
+            session = _onnx_session(detector, Path(folder) / "detector.onnx")
+            if session is not None:
+                blocks["ONNX runtime"] = partial(session, rows)
+            times = in_turn(blocks, effort)
+        case = f"{n:,} rows, {COLUMNS} columns, networks {'-'.join(map(str, widths))}"
+        for name in blocks:
+            yield Row(name, "million rows a second", n / times.seconds(name) / 1e6, case=case)
+        if len(blocks) > 1:
+            faster, sd = times.ratio("ONNX runtime", "score_samples"), times.spread("ONNX runtime", "score_samples")
+            yield Row("score_samples", "times faster than ONNX runtime", faster, sd, effort.rounds, case=case)
 
 
 def _fitted(columns: int, **settings: Any) -> NRFDetector:

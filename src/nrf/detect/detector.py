@@ -51,7 +51,7 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         calibration_share: Share of the rows held out to calibrate on.
         n_members: Models trained side by side; their spread is the score's uncertainty.
         combine: Mean of the members' potentials, or of their ranks among the calibration rows.
-        widths: Hidden units of the potential; 256 and 128 if None.
+        widths: Hidden units of the potential; if None 256 and 128, and half of that for more than 100,000 rows.
         latent_dim: Size of the generator's code; by the number of columns if None.
         sigma: Noise of the generator's proposals, in units of the scaled columns.
         n_steps: Sampler steps L of a revision.

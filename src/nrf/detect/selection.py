@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,10 +36,12 @@ def labelled_auroc(scores: Floats, y: Any) -> float:
     return auroc(scores, (~normal).astype(np.int64))
 
 
-def made_anomalies(rows: Tensor, seed: int = 0) -> dict[str, Tensor]:
+def made_anomalies(rows: Tensor, seed: int = 0, groups: Sequence[slice] | None = None) -> dict[str, Tensor]:
     """Five kinds of anomalies from encoded normal rows.
 
     ``shuffled``: each column from another row, which keeps every column's distribution and breaks what ties them.
+    With ``groups`` what encodes a column of the table stays together, so that a row has one level of a category, not
+    none or three, which would be told too easily.
     ``uniform``: anywhere in the range of each column. ``noised``: 1.5 standard deviations of noise on a third of them.
     ``outward``: twice as far from the median, for a score that is as high outside as inside is of no use.
     ``apart``: away from the nearest other row by 0.7 of the distance, too little to leave a cluster, enough to thin it.
@@ -47,6 +50,8 @@ def made_anomalies(rows: Tensor, seed: int = 0) -> dict[str, Tensor]:
     flat = rows.flatten(1).cpu()
     n, d = flat.shape
     order = torch.argsort(torch.rand(n, d, generator=rng), dim=0)
+    for group in groups or ():
+        order[:, group] = order[:, group.start, None]
     shuffled = torch.gather(flat, 0, order)
     low, high = flat.amin(0), flat.amax(0)
     uniform = low + (high - low) * torch.rand(n, d, generator=rng)
@@ -114,6 +119,10 @@ def synthetic_auroc(detector: NRFDetector, X: Any, y: Any = None, *, seed: int =
     rows = detector._encode(X)
     normal = detector._combined(detector.members_.potentials(rows))
     truth = np.repeat([0, 1], len(rows))
-    kinds = made_images if rows.ndim == 4 else made_anomalies
-    made = [detector._combined(detector.members_.potentials(x)) for x in kinds(rows, seed).values()]
+    if rows.ndim == 4:
+        anomalies = made_images(rows, seed)
+    else:
+        groups = None if detector.encoder_ is None else [group for _, group in detector.encoder_.groups]
+        anomalies = made_anomalies(rows, seed, groups)
+    made = [detector._combined(detector.members_.potentials(x)) for x in anomalies.values()]
     return float(np.mean([auroc(np.concatenate([normal, scores]), truth) for scores in made]))
