@@ -6,17 +6,21 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from nrf.data import Splits
 from nrf.experiments import one_class_ablation as ablation
 from nrf.experiments import one_class_cells as cells
 from nrf.experiments import one_class_figures
+from nrf.experiments.base import build_learner
 from nrf.experiments.one_class import OneClass
 from nrf.experiments.one_class_cells import COMPARED
 from nrf.experiments.one_class_paper import METHODS, NAMES, quoted
 from nrf.experiments.one_class_runs import CONFIGS, sized
 from nrf.experiments.record import Record
 from nrf.experiments.reproduce import Options, reproduce
+from nrf.seeds import stream
+from nrf.training.augment import augmented
 
 MEANS = {
     "mnist": (91.29, 86.93, 92.30, 89.65, 91.27, 94.80, 94.38, 95.26),
@@ -32,7 +36,7 @@ def _images(name, n, seed):
     x = 0.1 * rng.random((n, *shape))
     for image, label in zip(x, labels, strict=True):
         image[:, 3 + 7 * label : 10 + 7 * label, 8:20] += 0.8
-    return (x if name == "mnist" else 2 * x - 1).astype(np.float32), labels
+    return (x.reshape(n, -1) if name == "mnist" else 2 * x - 1).astype(np.float32), labels
 
 
 @pytest.fixture
@@ -122,6 +126,12 @@ def test_every_change_is_one_and_the_table_is_made(invented, tmp_path, name):
     config = ablation.CONFIGS[name]
     presets = {change: ablation.changed(config.dataset, change) for change in config.changes}
     assert all(presets[change] != presets["best"] for change in config.changes if change != "best")
+    task = cells.load(config.dataset, 1, 40, 10)
+    for preset in presets.values():
+        learner = build_learner(preset, torch.from_numpy(task.train))
+        batch = augmented(torch.from_numpy(task.train[:4]), preset.train.shift, preset.train.flip, stream(0, "test"))
+        if config.dataset == "mnist":
+            assert all(value.isfinite() for value in learner.update(batch, stream(0, "test")).values())
     if name == "mnist-ablation":
         options = Options(tmp_path / "runs", tmp_path / "results", jobs=1, quick=True, quiet=True)
         record = reproduce(ablation.ImageAblation(name), options, lambda text: None)

@@ -70,7 +70,7 @@ class LatentGenerator(nn.Module):
 
     def forward(self, h: Tensor) -> Tensor:
         out: Tensor = self.network(h)
-        return out
+        return out.to(h.dtype)
 
     def sample_latent(self, n: int, rng: Rng) -> Tensor:
         """Draw ``n`` codes from the prior, on the device of ``rng``."""

@@ -24,7 +24,7 @@ from nrf.experiments.record import Row
 from nrf.experiments.report import Table
 from nrf.experiments.reproduce import Cell, Outcome, Section, cell_key
 from nrf.experiments.watch import values_of
-from nrf.networks import MLPPotential, OneClassCNNPotential
+from nrf.networks import OneClassCNNPotential
 from nrf.samplers import SGHMC
 
 Results = Mapping[str, dict[str, Any]]
@@ -41,37 +41,41 @@ def _whole(**parts: Any) -> Change:
     return lambda preset: replace(preset, **parts)
 
 
+def _noise(noise: float) -> Sequence[Change]:
+    """Noise on data, and the sampler's step that fits it."""
+    return _part("learner", data_noise=noise), _part("sampler", step_size=noise**2 / 2)
+
+
 _COMMON: dict[str, Sequence[Change]] = {
     "best": (),
-    "σ 0.6": (_part("generator", sigma=0.6),),
+    "noise 0.1": _noise(0.1),
+    "noise 0.3": _noise(0.3),
+    "σ 0.3": (_part("generator", sigma=0.3),),
     "σ 1": (_part("generator", sigma=1.0),),
-    "data noise 0.1": (_part("learner", data_noise=0.1),),
-    "data noise 0.2": (_part("learner", data_noise=0.2),),
-    "step 0.001": (_part("sampler", step_size=0.001),),
-    "step 0.01": (_part("sampler", step_size=0.01),),
-    "40 steps": (_part("revision", n_steps=40),),
+    "no noise on data": (_part("learner", data_noise=0.0), _part("sampler", step_size=0.003)),
+    "no noise at all": (
+        _part("learner", data_noise=0.0),
+        _part("generator", sigma=0.0),
+        _part("sampler", step_size=0.003, temperature=0.0),
+    ),
     "shift 1": (_part("train", shift=1),),
-    "shift 2": (_part("train", shift=2),),
     "all gains trained": (_part("potential", train_gain="all"),),
-    "no noise": (_part("generator", sigma=0.0), _part("sampler", temperature=0.0)),
+    "rate 3e-3": (_part("learner", potential_lr=3e-3),),
+    "rate 3e-4": (_part("learner", potential_lr=3e-4),),
 }
 CHANGES: dict[str, dict[str, Sequence[Change]]] = {
     "mnist": _COMMON
     | {
-        "σ 0.1": (_part("generator", sigma=0.1),),
         "10 steps": (_part("revision", n_steps=10),),
+        "40 steps": (_part("revision", n_steps=40),),
         "control weight 0.1": (_part("learner", control_weight=0.1),),
+        "1024-512": (_part("potential", widths=(1024, 512)),),
         "the paper's widths": (_whole(potential=find_preset("mnist-sghmc-released").potential),),
-        "one hidden layer": (_part("potential", widths=(1000,)),),
-        "convolutions": (_whole(potential=OneClassCNNPotential(width=16, train_gain="last", data_init=True)),),
-        "SGHMC": (_whole(sampler=SGHMC(step_size=0.003, friction=0.5, box=(0.0, 1.0))),),
-        "leaky ReLU 0.2, bias spread 1": (
-            _whole(potential=MLPPotential(widths=(512, 256), train_gain="last", data_init=True, bias_spread=1.0)),
-        ),
+        "SGHMC": (_whole(sampler=SGHMC(step_size=0.06, friction=0.5)),),
+        "convolutions": (_whole(potential=OneClassCNNPotential(width=8, train_gain="last", data_init=True)),),
     },
     "cifar10": _COMMON
     | {
-        "σ 0.3": (_part("generator", sigma=0.3),),
         "5 steps": (_part("revision", n_steps=5),),
         "control weight 1": (_part("learner", control_weight=1.0),),
         "flips": (_part("train", flip=True),),

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sklearn.metrics import average_precision_score
 from torch import Tensor, nn
 
-from nrf.data import Splits, one_class, resolve
+from nrf.data import DATASETS, Splits, one_class, resolve
 from nrf.detect.baselines import DCAE, DeepSVDD
 from nrf.experiments.base import Preset, build_learner
 from nrf.experiments.watch import Curve, potential_of, synthetic, train_and_watch
@@ -36,7 +36,12 @@ BANDWIDTH_ROWS = 1500
 
 @lru_cache(maxsize=2)
 def _dataset(name: str) -> Splits:
-    return resolve(name)
+    """With images as images: MNIST's are kept as rows."""
+    splits, shape = resolve(name), DATASETS[name].image_shape
+    assert shape is not None
+    assert splits.test is not None
+    train, test = (images.reshape(len(images), *shape) for images in (splits.train, splits.test))
+    return replace(splits, train=train, test=test)
 
 
 def load(name: str, label: int, max_train: int | None = None, max_test: int | None = None) -> Splits:

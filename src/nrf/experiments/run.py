@@ -14,6 +14,7 @@ from nrf.config import differences, from_json, to_json
 from nrf.data import Splits
 from nrf.errors import CheckpointError, InputError
 from nrf.experiments.base import Preset, build_learner, load_splits
+from nrf.experiments.snapshots import Pictures
 from nrf.ranks import Ranks
 from nrf.training import RunFolder, Trainer, use_threads
 
@@ -23,6 +24,7 @@ CHANGEABLE = (
     "train.log_every",
     "train.checkpoint_every",
     "train.keep",
+    "train.sample_every",
     "data.path",
 )
 """What may differ between a run and its resumption without making it another run."""
@@ -87,11 +89,18 @@ def train(
     learner = build_learner(preset, data)
     stored = description | {"event_shape": list(splits.event_shape)}
     trainer = Trainer(learner, data, preset.train, preset.seeds, folder, stored, ranks)
+    pictures = Pictures(preset, folder, splits.event_shape) if preset.train.sample_every and ranks.leads else None
     if ranks.leads:
         folder.write_description(description)
     if goes_on:
         trainer.resume()
-    trainer.fit(quiet=quiet or not ranks.leads, label=name, on_log=on_log)
+
+    def logged(trainer: Trainer, row: Mapping[str, float]) -> bool:
+        if pictures is not None:
+            pictures.draw(trainer)
+        return on_log is not None and on_log(trainer, row) is True
+
+    trainer.fit(quiet=quiet or not ranks.leads, label=name, on_log=logged)
     return trainer
 
 

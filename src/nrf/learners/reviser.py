@@ -58,14 +58,19 @@ class Reviser:
             self._snapshots = Snapshot(self.potential), Snapshot(self.generator)
 
     def __call__(self, x: Tensor, h: Tensor, rng: Rng) -> tuple[Tensor, Tensor]:
-        """Revise ``(x, h)``."""
+        """Revise ``(x, h)``; where gradients are in closed form, in full precision whatever surrounds the call."""
+        mixed = torch.is_autocast_enabled(x.device.type) and not hasattr(self.potential, "gradient")
+        with torch.autocast(x.device.type, torch.bfloat16, enabled=mixed):
+            return self._revised(x, h, rng)
+
+    def _revised(self, x: Tensor, h: Tensor, rng: Rng) -> tuple[Tensor, Tensor]:
         if self._snapshots is None:
             return self._step_by_step(x, h, rng)
         for snapshot in self._snapshots:
             snapshot.refresh()
         key = (x.shape, h.shape)
         if key not in self._compiled and not self._prepare(key, x, h):
-            return self(x, h, rng)
+            return self._step_by_step(x, h, rng)
         steps, shapes = self._compiled[key]
         with torch.no_grad():
             return steps(x, h, Tape.record(shapes, rng).draws)

@@ -145,7 +145,7 @@ class Scalar(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.body(x)
-        u = out.squeeze(-1)
+        u = out.squeeze(-1).to(x.dtype)
         if self.confinement is not None:
             u = u - x.flatten(1).square().sum(1) / (2 * self.confinement**2)
         return u

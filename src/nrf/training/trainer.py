@@ -62,6 +62,13 @@ class TrainConfig:
     """Move each image of a batch at random by up to so many pixels each way."""
     flip: bool = False
     """Mirror every second image of a batch, left to right, at random."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """Arithmetic of the networks: with bfloat16 products are in 16 bits where torch's autocast has them so, weights and
+    sums in 32. It pays on processors that have it; gradients in closed form stay in 32 bits."""
+    channels_last: bool = False
+    """Keep images and convolutions with their channels last, which is the faster order on many processors."""
+    sample_every: int | None = None
+    """Iterations between two pictures of samples in the run folder, generated beside revised; none if not given."""
     threads: int | None = None
     """Threads of the linear algebra; tiny networks are fastest with 1. All cores if not given."""
     watch_share: float = 0.0
@@ -83,6 +90,7 @@ class TrainConfig:
             "log_every",
             "checkpoint_every",
             "keep",
+            "sample_every",
             "threads",
         ):
             value = getattr(self, name)
@@ -129,6 +137,9 @@ class Trainer:
         ranks: Ranks = ALONE,
     ) -> None:
         self.learner, self.config, self.folder, self.description = learner, config, folder, description or {}
+        if config.channels_last:
+            for module in learner.modules.values():
+                module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.ranks = learner.ranks = ranks
         watched, data = _set_aside(data, config.watch_share, seeds[0])
         self.batches = Batches(data, config.batch_size, seeds)
@@ -330,10 +341,15 @@ class Trainer:
     def _update(self) -> Mapping[str, Tensor]:
         batch = self.ranks.part(self.batches.at(self.step))
         batch = augmented(batch, self.config.shift, self.config.flip, self.rng)
+        if self.config.channels_last and batch.ndim == 4:
+            batch = batch.contiguous(memory_format=torch.channels_last)
         failed: NonFiniteError | None = None
         metrics: Mapping[str, Tensor] = {}
+        half = self.config.precision == "bfloat16"
         try:
-            metrics = self.learner.update(batch, self.rng)
+            # Weights move within an update, so casts of them must not be remembered.
+            with torch.autocast(batch.device.type, torch.bfloat16, enabled=half, cache_enabled=False):
+                metrics = self.learner.update(batch, self.rng)
         except NonFiniteError as error:
             failed = error
         if self.ranks.any(failed is not None):

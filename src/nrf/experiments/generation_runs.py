@@ -1,0 +1,195 @@
+"""CIFAR-10 generation: which runs there are, at which size, and one of them with its scores."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nrf.data import Splits, resolve
+from nrf.experiments.base import Preset
+from nrf.experiments.judge import Judge, judge
+from nrf.experiments.presets import find_preset
+from nrf.experiments.reproduce import STOP_AT, OutOfTime, cell_key
+from nrf.experiments.run import train
+from nrf.experiments.snapshots import model_of
+from nrf.experiments.trained import Trained
+from nrf.learners import InclusiveConfig, SNGANConfig, WGANGPConfig
+from nrf.training import Trainer
+from nrf.training.checkpoint import write_atomically
+
+Images = NDArray[np.float32]
+Point = dict[str, float]
+
+KINDS = ("generation", "revision")
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row of the table: a method in a setting."""
+
+    method: str
+    setting: str
+    preset: str
+    paper: tuple[float | None, float | None] = (None, None)
+    """Inception score and FID of the paper's full run, by Inception: of generation."""
+    paper_revision: float | None = None
+    """Inception score of revision."""
+
+    @property
+    def name(self) -> str:
+        """As tables have it."""
+        return f"{self.method}, {self.setting}" if self.setting else self.method
+
+    @property
+    def key(self) -> str:
+        """Of its cell."""
+        return cell_key(self.setting, self.method)
+
+
+GENERATION = (
+    Line("inclusive-NRF", "released", "cifar10-cnn-released"),
+    Line("SNGAN", "", "cifar10-cnn", (7.58, 25.5)),
+    Line("inclusive-NRF", "paper", "cifar10-cnn", (7.54, 27.9)),
+    Line("WGAN-GP", "", "cifar10-cnn"),
+)
+ABLATION = (
+    Line("SGLD, L = 2", "", "cifar10-ablation-sgld-2", (7.38, None), 7.43),
+    Line("SGLD, L = 5", "", "cifar10-ablation-sgld-5", (7.45, None), 7.47),
+    Line("SGLD, L = 10", "", "cifar10-ablation-sgld-10", (7.45, None), 7.48),
+    Line("SGHMC, L = 10", "", "cifar10-ablation-sghmc-10", (7.47, None), 7.56),
+)
+
+
+@dataclass(frozen=True)
+class GenerationConfig:
+    """Size of an experiment."""
+
+    lines: tuple[Line, ...]
+    width: int
+    """Channels of the first convolution; the paper's networks have 64."""
+    iterations: int
+    minutes: float | None = None
+    """Training time of each run, scores not counted; it ends with whichever of both is reached first."""
+    every: int = 500
+    """Iterations between two measurements."""
+    samples: int = 5000
+    final_samples: int = 50_000
+    """Samples at the end, against all training images; none if 0."""
+    batch_size: int = 64
+    ema_decay: float = 0.999
+    max_rows: int | None = None
+    inception_weights: Path | None = None
+
+
+CONFIGS = {
+    "cifar10-generation": GenerationConfig(GENERATION, width=32, iterations=100_000, minutes=90.0),
+    "ablation": GenerationConfig(ABLATION, width=16, iterations=4000, final_samples=0),
+}
+
+
+def sized(config: GenerationConfig, line: Line) -> Preset:
+    """A line's preset at the experiment's size, with its learner."""
+    preset = find_preset(line.preset)
+    learner = preset.learner
+    if line.method == "SNGAN":
+        learner = SNGANConfig(betas=(0.0, 0.9), potential_lr=2e-4, generator_lr=2e-4)
+    elif line.method == "WGAN-GP":
+        learner = WGANGPConfig(betas=(0.0, 0.9), potential_lr=2e-4, generator_lr=2e-4, n_critic=1)
+    potential: Any = preset.potential
+    generator: Any = preset.generator
+    if not isinstance(learner, InclusiveConfig):
+        generator = replace(generator, sigma=0.0)
+    if isinstance(learner, WGANGPConfig):
+        potential = replace(potential, norm="none")
+    length = replace(
+        preset.train,
+        batch_size=config.batch_size,
+        iterations=config.iterations,
+        epochs=None,
+        log_every=config.every,
+        checkpoint_every=config.every,
+        ema_decay=config.ema_decay,
+        flip=True,
+        threads=1,
+    )
+    return replace(
+        preset,
+        learner=learner,
+        potential=replace(potential, width=config.width),
+        generator=replace(generator, width=config.width),
+        train=length,
+    )
+
+
+def revises(line: Line) -> bool:
+    """Whether revision belongs to the method."""
+    return line.method not in ("SNGAN", "WGAN-GP")
+
+
+@lru_cache(maxsize=1)
+def dataset(max_rows: int | None) -> Splits:
+    """CIFAR-10, or a part of it."""
+    splits = resolve("cifar10")
+    assert splits.test is not None
+    return replace(
+        splits,
+        train=splits.train[:max_rows],
+        train_labels=None if splits.train_labels is None else splits.train_labels[:max_rows],
+        test=splits.test[:max_rows],
+        test_labels=None if splits.test_labels is None else splits.test_labels[:max_rows],
+    )
+
+
+def run_cell(config: GenerationConfig, line: Line, out: Path) -> dict[str, Any]:
+    """Train one model, or go on with it, measuring as it goes: what it scored, when, and at the end."""
+    splits = dataset(config.max_rows)
+    by = judge(splits, config.inception_weights)
+    preset = sized(config, line)
+    path = out / "curve.json"
+    curve: list[Point] = json.loads(path.read_text()) if path.is_file() else []
+    limit = float("inf") if config.minutes is None else 60 * config.minutes
+
+    def look(trainer: Trainer, row: Mapping[str, float]) -> bool:
+        del curve[trainer.step // config.every - 1 :]
+        curve.append({"step": trainer.step, "seconds": trainer.seconds, **_scores(config, line, by, trainer)})
+        write_atomically(path, json.dumps(curve).encode())
+        return trainer.seconds > limit or time.time() > STOP_AT.get()
+
+    if not curve or curve[-1]["seconds"] <= limit:
+        trainer = train(line.name, preset, out, resume=True, quiet=True, splits=splits, on_log=look)
+        if trainer.step < trainer.total and trainer.seconds <= limit:
+            raise OutOfTime if time.time() > STOP_AT.get() else KeyboardInterrupt
+    return {"curve": curve, "final": _final(config, line, by, Trained.load(out, averaged=True))}
+
+
+def _scores(config: GenerationConfig, line: Line, by: Judge, trainer: Trainer) -> Point:
+    """Of averaged weights."""
+    model = model_of(sized(config, line), trainer)
+    found = {f"generation: {name}": value for name, value in by.scores(_drawn(model, config.samples)).items()}
+    if revises(line):
+        revised = by.scores(_drawn(model, config.samples, revise=True))
+        found |= {f"revision: {name}": value for name, value in revised.items()}
+    return found
+
+
+def _final(config: GenerationConfig, line: Line, by: Judge, model: Trained) -> Point:
+    found: Point = {}
+    for kind in KINDS if revises(line) else KINDS[:1]:
+        images = _drawn(model, max(config.samples, config.final_samples), revise=kind == "revision")
+        numbers = by.scores(images[: config.samples]) | by.precision_recall(images)
+        if config.final_samples:
+            numbers |= by.against_training(images)
+        found |= {f"{kind}: {name}": value for name, value in numbers.items()}
+    return found
+
+
+def _drawn(model: Trained, n: int, *, revise: bool = False) -> Images:
+    return np.clip(model.sample(n, revise=revise)[0], -1, 1)
