@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from nrf.bench.detection import detectors, growth, scoring
+from nrf.bench.generation import generation
 from nrf.bench.samplers import samplers
 from nrf.bench.timing import QUICK, Effort
 from nrf.bench.training import iterations, peaks, revisions
@@ -20,6 +21,7 @@ SECTIONS: dict[str, Section] = {
     "machine": peaks,
     "revision": revisions,
     "iteration": iterations,
+    "generation": generation,
     "samplers": samplers,
     "scoring": scoring,
     "growth": growth,

@@ -1,0 +1,82 @@
+"""What an iteration of image generation costs: its arithmetic, its time, and the field's beside a GAN's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
+
+from nrf.bench.timing import QUICK, Block, Effort, in_turn
+from nrf.experiments.base import Preset, build_learner
+from nrf.experiments.presets import find_preset
+from nrf.experiments.record import Row
+from nrf.learners import Learner, SNGANConfig
+from nrf.seeds import stream
+
+CASES = {"cifar10-cnn": 64, "cifar10-cnn-released": 64, "cifar10-resnet": 8, "cifar10-resnet-released": 8}
+"""Presets, and images of a batch: the residual pair with fewer, for its time is what many of them multiply."""
+QUICK_WIDTH = 4
+SHAPE = (3, 32, 32)
+
+
+def generation(effort: Effort) -> Iterator[Row]:
+    """Inclusive-NRF and SNGAN on the same networks: arithmetic of an image, time of an iteration, and their ratio."""
+    for name, batch in CASES.items():
+        preset = _sized(find_preset(name), batch, quick=effort is QUICK)
+        methods = {"inclusive-NRF": preset, "SNGAN": _adversarial(preset)}
+        data = 2 * torch.rand((batch, *SHAPE), generator=stream(0, "bench rows")) - 1
+        learners = {method: build_learner(sized, data) for method, sized in methods.items()}
+        blocks: dict[str, Block] = {method: _iteration(learner, data) for method, learner in learners.items()}
+        case = f"{name}, batches of {batch}"
+        for method, block in blocks.items():
+            yield Row(method, "GFLOP an image", _operations(block) / batch / 1e9, preset=name, case=case)
+        times = in_turn(blocks, replace(effort, rounds=min(effort.rounds, 5)))
+        for method in blocks:
+            yield Row(method, "seconds an iteration", times.seconds(method), preset=name, case=case)
+        ratio, sd = times.ratio("inclusive-NRF", "SNGAN"), times.spread("inclusive-NRF", "SNGAN")
+        yield Row("inclusive-NRF", "times SNGAN's iteration", ratio, sd, len(times.rounds["SNGAN"]), name, case)
+
+
+def _sized(preset: Preset, batch: int, *, quick: bool) -> Preset:
+    preset = replace(preset, train=replace(preset.train, batch_size=batch, channels_last=True))
+    if not quick:
+        return preset
+    pair: tuple[Any, Any] = preset.potential, preset.generator
+    potential, generator = (replace(network, width=QUICK_WIDTH) for network in pair)
+    return replace(preset, potential=potential, generator=generator)
+
+
+def _adversarial(preset: Preset) -> Preset:
+    learner = SNGANConfig(betas=(0.0, 0.9), potential_lr=2e-4, generator_lr=2e-4)
+    return replace(preset, learner=learner, generator=replace(preset.generator, sigma=0.0))
+
+
+def _iteration(learner: Learner, data: Tensor) -> Block:
+    for module in learner.modules.values():
+        module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    batch, rng = data.contiguous(memory_format=torch.channels_last), stream(0, "bench")
+    return lambda: learner.update(batch, rng)
+
+
+class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts floating-point operations of products and convolutions, forward and back, by torch's own formulas."""
+
+    total = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        formula = flop_registry.get(func._overloadpacket)
+        if formula is not None:
+            self.total += formula(*args, **(kwargs or {}), out_val=out)
+        return out
+
+
+def _operations(block: Block) -> float:
+    with _Operations() as counter:  # type: ignore[no-untyped-call]
+        block()
+    return float(counter.total)
