@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
+from nrf.cli.main import main
 from nrf.data import Splits
 from nrf.errors import InputError
 from nrf.experiments import generation_runs, interpolation, judge
@@ -56,6 +58,33 @@ def test_the_experiment_makes_its_table_curves_and_grids(invented, tmp_path, nam
     pictures = {path.stem for path in tmp_path.glob("runs/*/*/*.png")}
     assert "curves" in pictures
     assert sum(picture.startswith("samples-") for picture in pictures) == 2
+
+
+def test_quality_of_a_run_from_the_shell(invented, tmp_path, monkeypatch, capsys):
+    import nrf.data
+
+    monkeypatch.setattr(nrf.data, "resolve", lambda name: _cifar())
+    train("x", _preset(ema_decay=0.5), tmp_path / "run", quiet=True, splits=_cifar())
+    scores = tmp_path / "scores.json"
+    command = ["quality", str(tmp_path / "run"), "--samples", "40", "--averaged", "--against-training"]
+    assert main([*command, "--out", str(scores)]) == 0
+    said = capsys.readouterr().out
+    found = json.loads(scores.read_text())
+    for name in ("IS-c10", "FID-c10", "precision-c10", "recall-c10", "FID-c10, training images"):
+        assert name in said
+        assert np.isfinite(found[name])
+    assert main([*command, "--revise"]) == 0
+    assert main(["quality", str(tmp_path / "run"), "--samples", "3"]) == 2
+    assert "at least 20 samples" in capsys.readouterr().err
+    weights = tmp_path / "none.pth"
+    assert main([*command, "--inception-weights", str(weights)]) == 2
+    assert "does not exist" in capsys.readouterr().err
+
+
+def test_what_is_no_experiment_of_images_takes_no_weights(tmp_path):
+    options = Options(tmp_path, tmp_path, quick=True, quiet=True, inception_weights=tmp_path / "w.pth")
+    with pytest.raises(InputError, match="has no inception weights to set"):
+        reproduce(Interpolation(), options, lambda text: None)
 
 
 def test_with_inceptions_weights_the_papers_numbers_stand_beside():

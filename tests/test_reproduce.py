@@ -296,7 +296,7 @@ def test_without_part_summaries_missing_cells_are_an_error(toy):
         toy(max_hours=1e-9)
     with pytest.raises(InputError, match="no such thing in this experiment"):
         toy(classes=(1,))
-    with pytest.raises(InputError, match="no number of epochs"):
+    with pytest.raises(InputError, match="has no epochs to set"):
         toy(epochs=3)
 
 

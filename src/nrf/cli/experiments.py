@@ -38,6 +38,7 @@ def reproduce(
     seeds: tuple[int, ...] = (),
     epochs: int | None = None,
     max_hours: float | None = None,
+    inception_weights: Path | None = None,
     quiet: bool = False,
 ) -> int:
     """Run an experiment of the paper: table, figures, report and a JSON record. A stopped one goes on where it was.
@@ -53,6 +54,8 @@ def reproduce(
         seeds: Where there is a matrix of runs: of these seeds only.
         epochs: In place of the experiment's own number.
         max_hours: Stop after that long; the same command goes on.
+        inception_weights: Where images are scored: by Inception with the weights of this file (torch-fidelity's) in
+            place of the project's classifier.
         quiet: No progress bar.
     """
     from nrf.experiments.registry import OURS, PAPER, find_experiment, state
@@ -65,6 +68,6 @@ def reproduce(
         return 0
     if name is None:
         raise InputError("which experiment? `nrf reproduce NAME`; `nrf reproduce --list` shows them")
-    options = Options(out, results, jobs, quick, quiet, classes, seeds, epochs, max_hours)
+    options = Options(out, results, jobs, quick, quiet, classes, seeds, epochs, max_hours, inception_weights)
     run_experiment(find_experiment(name), options, print)
     return 0

@@ -11,6 +11,7 @@ from nrf.cli.data import data
 from nrf.cli.detect import detect, export
 from nrf.cli.experiments import demo, reproduce
 from nrf.cli.parsing import STOPPED, parse
+from nrf.cli.quality import quality
 from nrf.cli.train import train
 from nrf.cli.trained import interpolate, revise, sample, score
 from nrf.errors import InputError, NonFiniteError, NRFError
@@ -60,6 +61,7 @@ COMMANDS: dict[str, tuple[Callable[..., int], str]] = {
     "revise": (revise, "pull given rows towards typical ones"),
     "score": (score, "score rows: high = normal"),
     "interpolate": (interpolate, "walk in the latent space"),
+    "quality": (quality, "score generated images: inception score, FID, precision, recall"),
     "export": (export, "write a detector as an ONNX graph"),
     "reproduce": (reproduce, "run an experiment of the paper"),
     "demo": (demo, "train on embedded data and write a report page"),

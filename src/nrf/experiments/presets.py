@@ -265,6 +265,22 @@ def _cifar10() -> dict[str, Preset]:
         "cifar10-resnet": resnet,
         "cifar10-resnet-released": released,
         "cifar10-cnn": cnn,
+        # Minutes on a processor, to see the way from data to pictures.
+        "cifar10-tiny": replace(
+            released,
+            potential=StandardCNNPotential(width=16),
+            generator=StandardCNNGenerator(width=16),
+            learner=replace(released.learner, potential_lr=2e-4, generator_lr=2e-4),
+            train=TrainConfig(
+                batch_size=32,
+                iterations=1500,
+                log_every=50,
+                checkpoint_every=250,
+                ema_decay=0.99,
+                flip=True,
+                sample_every=250,
+            ),
+        ),
         # There is a script for the residual pair only; this is its way with the other networks.
         "cifar10-cnn-released": replace(released, potential=cnn.potential, generator=StandardCNNGenerator()),
     }

@@ -107,6 +107,8 @@ class Options:
     """In place of the experiment's own number."""
     max_hours: float | None = None
     """Stop after that long; what is missing is computed at the next call."""
+    inception_weights: Path | None = None
+    """Where images are scored: by Inception with the weights of this file."""
 
     def __post_init__(self) -> None:
         if self.jobs < 1:
@@ -150,6 +152,7 @@ def reproduce(experiment: Experiment, options: Options, say: Callable[[str], Non
     made_by = ", ".join(sorted({cell["commit"] for cell in stored.values() if cell["commit"]})) or None
     command = f"nrf reproduce {experiment.name}{' --quick' if options.quick else ''}"
     command += f" --epochs {options.epochs}" if options.epochs else ""
+    command += " --inception-weights FILE" if options.inception_weights else ""
     record = Record(
         experiment.name, command, made_by, versions(), machine(), list(experiment.seeds(config)), wall, outcome.rows
     )
@@ -170,11 +173,13 @@ def reproduce(experiment: Experiment, options: Options, say: Callable[[str], Non
 
 def _resized(experiment: Experiment, options: Options) -> Any:
     config = experiment.config(quick=options.quick)
-    if options.epochs is None:
-        return config
-    if not hasattr(config, "epochs"):
-        raise InputError(f"{experiment.name} has no number of epochs to set; leave --epochs out")
-    return replace(config, epochs=options.epochs)
+    given = {name: getattr(options, name) for name in ("epochs", "inception_weights")}
+    given = {name: value for name, value in given.items() if value is not None}
+    for name in given:
+        if not hasattr(config, name):
+            flag, what = name.replace("_", "-"), name.replace("_", " ")
+            raise InputError(f"{experiment.name} has no {what} to set; leave --{flag} out")
+    return replace(config, **given) if given else config
 
 
 def picked(cells: Sequence[Cell], options: Options) -> list[Cell]:
