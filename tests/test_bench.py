@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from nrf.bench import bench
+from nrf.bench import bench, training
 from nrf.bench.detection import rows_of, shuffled
 from nrf.bench.machine import bare_gradient
 from nrf.bench.reference import plain_iteration, plain_revision
@@ -130,6 +130,13 @@ def test_every_section_runs(capsys):
         "power of time in rows",
     ):
         assert words in said, words
+
+
+def test_the_parts_of_an_iteration_are_timed(monkeypatch):
+    monkeypatch.setattr(training, "CASES", {"GMM": training.CASES["GMM"]})
+    rows = {row.method: row.mean for row in training.parts(QUICK)}
+    assert set(rows) >= {"whole iteration", "proposal", "revision", "step of the potential", "step of the generator"}
+    assert all(value > 0 for value in rows.values())
 
 
 def test_a_partial_run_overwrites_no_record(tmp_path, monkeypatch):

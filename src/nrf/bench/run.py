@@ -10,7 +10,7 @@ from nrf.bench.detection import detectors, growth, scoring
 from nrf.bench.generation import generation
 from nrf.bench.samplers import samplers
 from nrf.bench.timing import QUICK, Effort
-from nrf.bench.training import iterations, peaks, revisions
+from nrf.bench.training import iterations, parts, peaks, revisions
 from nrf.errors import InputError
 from nrf.experiments.record import Record, Row, commit, machine
 from nrf.training.checkpoint import versions
@@ -21,6 +21,7 @@ SECTIONS: dict[str, Section] = {
     "machine": peaks,
     "revision": revisions,
     "iteration": iterations,
+    "parts": parts,
     "generation": generation,
     "samplers": samplers,
     "scoring": scoring,

@@ -16,6 +16,8 @@ from nrf.experiments.base import Preset, build_learner
 from nrf.experiments.presets import find_preset
 from nrf.experiments.record import Row
 from nrf.learners.base import SamplingLearner
+from nrf.learners.inclusive import Inclusive, likelihood_step
+from nrf.models import frozen
 from nrf.networks import Shape
 from nrf.seeds import stream, streams
 from nrf.training.batches import Batches
@@ -88,6 +90,37 @@ def iterations(effort: Effort) -> Iterator[Row]:
             named = "iteration" if replicas == 1 else f"iteration of {replicas} replicas, per model"
             yield Row(named, "times faster than the plain loop", faster, sd, effort.rounds, name, case)
             yield Row(named, "milliseconds", 1000 * times.seconds(ours) / replicas, preset=name, case=case)
+
+
+def parts(effort: Effort) -> Iterator[Row]:
+    """Where the time of an iteration goes: its parts, each by itself, at the preset's number of threads."""
+    for case, (name, shape, n_rows) in CASES.items():
+        preset = find_preset(name)
+        with threads(_threads(preset)):
+            learner, data = _learner(preset, shape, n_rows)
+            assert isinstance(learner, Inclusive)
+            times = in_turn(_blocks(learner, preset, data), effort)
+        for part in times.rounds:
+            yield Row(part, "milliseconds", 1000 * times.seconds(part), preset=name, case=case)
+
+
+def _blocks(learner: Inclusive, preset: Preset, data: Tensor) -> dict[str, Block]:
+    size, weight, rng = preset.train.batch_size, learner.config.control_weight, stream(0, "bench")
+    batch = data[:size]
+    with frozen(learner.generator):
+        x, h = learner.generator.propose(size, rng)
+
+    def propose() -> None:
+        with frozen(learner.generator):
+            learner.generator.propose(size, rng)
+
+    return {
+        "whole iteration": _iteration(learner, preset, data),
+        "proposal": propose,
+        "revision": lambda: learner.revise(x, h, rng),
+        "step of the potential": lambda: likelihood_step(learner, batch, x, weight),
+        "step of the generator": lambda: learner.step_generator(x, h, rng),
+    }
 
 
 def _fastest(method: str, counts: list[int], times: Times) -> str:

@@ -68,12 +68,13 @@ class Inclusive(SamplingLearner):
             proposed, latent = self.generator.propose(len(batch), rng)
         x, h = self.revise(proposed, latent, rng)
         metrics = likelihood_step(self, batch, x, self.config.control_weight)
-        metrics |= {"generator_loss": self._step_generator(x, h, rng)}
+        metrics |= {"generator_loss": self.step_generator(x, h, rng)}
         distance = (x - proposed).flatten(1).norm(dim=1).mean()
         tensors = {"batch": batch, "proposed_samples": proposed, "revised_samples": x, "revised_codes": h}
         return checked(metrics | {"revision_distance": distance}, **tensors)
 
-    def _step_generator(self, x: Tensor, h: Tensor, rng: Rng) -> Tensor:
+    def step_generator(self, x: Tensor, h: Tensor, rng: Rng) -> Tensor:
+        """Step the generator on revised pairs, or on fresh codes; returns its loss."""
         if self.config.generator_loss == "regression":
             loss = regression_loss(x, self.generator(h))
             self.descend(loss, "generator")
