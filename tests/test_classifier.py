@@ -10,8 +10,9 @@ from nrf.data import Splits
 from nrf.errors import InputError
 from nrf.experiments import classifier as c10
 from nrf.experiments.classifier import ClassifierConfig, c10_classifier, train_classifier
+from nrf.training.classify import ClassifierTraining
 
-TINY = ClassifierConfig(width=4, epochs=6, batch_size=25, peak_rate=0.1, shift=1)
+TINY = ClassifierConfig(width=4, training=ClassifierTraining(epochs=6, batch_size=25, peak_rate=0.1, shift=1))
 
 
 def _stripes(n, seed):

@@ -6,5 +6,14 @@ from nrf.detect.calibration import Calibration, false_discoveries
 from nrf.detect.columns import SchemaError
 from nrf.detect.detector import NRFDetector
 from nrf.detect.encoder import TableEncoder
+from nrf.detect.features import PrincipalComponents, TurnFeatures
 
-__all__ = ["Calibration", "NRFDetector", "SchemaError", "TableEncoder", "false_discoveries"]
+__all__ = [
+    "Calibration",
+    "NRFDetector",
+    "PrincipalComponents",
+    "SchemaError",
+    "TableEncoder",
+    "TurnFeatures",
+    "false_discoveries",
+]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -13,11 +13,9 @@ from nrf.data import Splits, resolve
 from nrf.data.base import cache_dir
 from nrf.errors import InputError
 from nrf.networks.classifier import Classifier
-from nrf.seeds import derive, stream
-from nrf.training import ProgressBar
+from nrf.seeds import derive
 from nrf.training import checkpoint as ckpt
-from nrf.training.augment import augmented
-from nrf.training.batches import Batches
+from nrf.training.classify import ClassifierTraining, fit_classifier
 
 LEAST_ACCURACY = 0.85
 """Below this its features are not worth a score."""
@@ -26,17 +24,10 @@ FILE = "c10-classifier-1.safetensors"
 
 @dataclass(frozen=True)
 class ClassifierConfig:
-    """How it is trained: SGD with momentum, one cycle of the learning rate, shifts and flips."""
+    """The network, and how it is trained."""
 
     width: int = 24
-    epochs: int = 12
-    batch_size: int = 256
-    peak_rate: float = 0.4
-    """Learning rate at its highest, after a fifth of the run."""
-    weight_decay: float = 5e-4
-    smoothing: float = 0.1
-    """Of the labels."""
-    shift: int = 4
+    training: ClassifierTraining = field(default_factory=ClassifierTraining)
     seed: int = 0
 
 
@@ -44,37 +35,13 @@ def train_classifier(splits: Splits, config: ClassifierConfig, *, quiet: bool = 
     """A trained classifier and its share of right answers on the test images."""
     if splits.train_labels is None or splits.test is None or splits.test_labels is None:
         raise InputError(f"{splits.name} lacks labels or test images; a classifier needs both")
-    data, labels = torch.from_numpy(splits.train), torch.from_numpy(np.asarray(splits.train_labels)).long()
+    labels = torch.from_numpy(np.asarray(splits.train_labels)).long()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive(config.seed, "weights"))
         network = Classifier(config.width, int(labels.max()) + 1)
-    network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    batches = Batches(torch.arange(len(data)), config.batch_size, [config.seed])
-    total = config.epochs * batches.per_epoch
-    optimizer = torch.optim.SGD(
-        network.parameters(), lr=1.0, momentum=0.9, nesterov=True, weight_decay=config.weight_decay
-    )
-    rng = stream(config.seed, "augment")
-    network.train()
-    with ProgressBar("classifier", total, 0, quiet=quiet) as bar:
-        for step in range(total):
-            rows = batches.at(step)
-            images = augmented(data[rows], config.shift, True, rng).contiguous(memory_format=torch.channels_last)
-            _, logits = network(images)
-            loss = torch.nn.functional.cross_entropy(logits, labels[rows], label_smoothing=config.smoothing)
-            for group in optimizer.param_groups:
-                group["lr"] = config.peak_rate * _cycle(step / total)
-            optimizer.zero_grad(set_to_none=True)
-            loss.backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
-            bar.advance()
-    network.eval().requires_grad_(False)
+    images = torch.from_numpy(splits.train)
+    fit_classifier(network, images, lambda x, rows: (x, labels[rows]), config.training, config.seed, quiet=quiet)
     return network, accuracy(network, torch.from_numpy(splits.test), splits.test_labels)
-
-
-def _cycle(done: float) -> float:
-    """Up to 1 in the first fifth, then down to nothing."""
-    return done / 0.2 if done < 0.2 else (1 - done) / 0.8
 
 
 @torch.no_grad()

@@ -38,6 +38,7 @@ class Classifier(nn.Module):
     Args:
         width: Channels of the first convolution; two, four and eight times as many later.
         n_classes: Length of the logits.
+        channels: Of the images.
 
     Example:
         >>> import torch
@@ -45,11 +46,11 @@ class Classifier(nn.Module):
         [(2, 32), (2, 10)]
     """
 
-    def __init__(self, width: int = 24, n_classes: int = 10) -> None:
+    def __init__(self, width: int = 24, n_classes: int = 10, channels: int = 3) -> None:
         super().__init__()
         w = width
         self.body = nn.Sequential(
-            ConvBlock(3, w),
+            ConvBlock(channels, w),
             ConvBlock(w, 2 * w, halve=True),
             Residual(2 * w),
             ConvBlock(2 * w, 4 * w, halve=True),

@@ -1,0 +1,169 @@
+"""Images as a few numbers, learned without labels: what a detector of tables can work on.
+
+Both are transformers of scikit-learn, to stand before :class:`nrf.detect.NRFDetector` in a pipeline.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from nrf.detect.pixels import PixelScale
+from nrf.errors import InputError
+from nrf.networks.classifier import Classifier
+from nrf.seeds import derive
+from nrf.training.classify import ClassifierTraining, fit_classifier
+
+Rows = NDArray[np.float32]
+
+TURNS = 4
+CHUNK = 500
+"""Images of a batch that is transformed."""
+
+
+class PrincipalComponents(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """The first principal components of rows or images, and the length of what they leave out.
+
+    The last column matters: what differs from all training rows may do so where they do not vary.
+
+    Args:
+        n_components: How many.
+        random_state: Seed of the decomposition.
+
+    Example:
+        >>> rows = np.random.default_rng(0).normal(size=(50, 2)) @ np.ones((2, 6))
+        >>> PrincipalComponents(1).fit(rows).transform(rows).shape
+        (50, 2)
+    """
+
+    def __init__(self, n_components: int = 40, *, random_state: int = 0) -> None:
+        self.n_components = n_components
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None) -> PrincipalComponents:
+        """Fit on rows ``(n, …)``, which are flattened."""
+        from sklearn.decomposition import PCA
+
+        rows = _flat(X)
+        if not 1 <= self.n_components <= min(rows.shape):
+            raise InputError(
+                f"n_components must be from 1 to {min(rows.shape)}, the smaller of rows and columns, got "
+                f"{self.n_components}"
+            )
+        self.pca_ = PCA(self.n_components, random_state=self.random_state).fit(rows)
+        self.shape_ = tuple(np.shape(X)[1:])
+        return self
+
+    def transform(self, X: Any) -> Rows:
+        """Components, then the length of the rest."""
+        check_is_fitted(self, "pca_")
+        if tuple(np.shape(X)[1:]) != self.shape_:
+            raise InputError(f"rows have the shape {np.shape(X)[1:]}, at fit it was {self.shape_}")
+        rows = _flat(X)
+        found = self.pca_.transform(rows)
+        rest = np.linalg.norm(rows - self.pca_.inverse_transform(found), axis=1, keepdims=True)
+        return np.hstack([found, rest]).astype(np.float32)
+
+    def inverse_transform(self, X: Any) -> Rows:
+        """The rows that have these components, and nothing beside."""
+        check_is_fitted(self, "pca_")
+        rows: Rows = self.pca_.inverse_transform(np.asarray(X)[:, : self.n_components]).astype(np.float32)
+        return rows.reshape(len(rows), *self.shape_)
+
+
+class TurnFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Features of a network that has learned to tell by how many quarters an image is turned.
+
+    To tell that, it has to know what upright images of the training set look like. No label is needed, but images must
+    have an upright: it does not suit pictures from above, or round things.
+
+    Args:
+        width: Channels of the network's first convolution; eight times as many features.
+        epochs: Passes over the images, each of them in all four positions.
+        batch_size: Images of a step, before they are turned.
+        peak_rate: Highest learning rate.
+        shift: Move images by up to so many pixels while training.
+        random_state: Seed of weights and order.
+        verbose: Show a progress bar.
+
+    Reference:
+        Gidaris et al., "Unsupervised representation learning by predicting image rotations", 2018.
+    """
+
+    def __init__(
+        self,
+        width: int = 16,
+        *,
+        epochs: int = 20,
+        batch_size: int = 64,
+        peak_rate: float = 0.2,
+        shift: int = 3,
+        random_state: int = 0,
+        verbose: bool = False,
+    ) -> None:
+        self.width = width
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.peak_rate = peak_rate
+        self.shift = shift
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any = None) -> TurnFeatures:
+        """Train on images ``(n, channels, side, side)``."""
+        self.pixels_ = PixelScale.fit(X)
+        channels, height, width = self.pixels_.shape
+        if height != width or height < 8:
+            raise InputError(f"images must be square with a side of 8 or more to be turned, got {height} × {width}")
+        images = torch.from_numpy(self.pixels_.encode(X))
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(derive(self.random_state, "turns"))
+            self.network_ = Classifier(self.width, TURNS, channels)
+        training = ClassifierTraining(
+            self.epochs, min(self.batch_size, len(images)), self.peak_rate, shift=self.shift, smoothing=0.0
+        )
+        fit_classifier(
+            self.network_,
+            images,
+            lambda x, rows: _turned(x),
+            training,
+            self.random_state,
+            label="features",
+            quiet=not self.verbose,
+        )
+        return self
+
+    def transform(self, X: Any) -> Rows:
+        """Features of upright images."""
+        check_is_fitted(self, "network_")
+        images = torch.from_numpy(self.pixels_.encode(X))
+        with torch.no_grad():
+            return torch.cat([self.network_(part)[0] for part in torch.split(images, CHUNK)]).numpy()
+
+    def told(self, X: Any) -> float:
+        """Share of images, in all four positions, whose position is told rightly: how much there was to learn."""
+        check_is_fitted(self, "network_")
+        right = []
+        for part in torch.split(torch.from_numpy(self.pixels_.encode(X)), CHUNK):
+            turned, labels = _turned(part)
+            right.append((self.network_(turned)[1].argmax(1) == labels).float())
+        return float(torch.cat(right).mean())
+
+
+def _turned(images: Tensor) -> tuple[Tensor, Tensor]:
+    """Images in all four positions, one after the other, and by how many quarters they are turned."""
+    turned = torch.cat([images.rot90(k, (2, 3)) for k in range(TURNS)])
+    return turned, torch.arange(TURNS).repeat_interleave(len(images))
+
+
+def _flat(X: Any) -> NDArray[np.floating]:
+    rows = np.asarray(X)
+    if rows.ndim < 2 or rows.dtype.kind not in "fiub":
+        raise InputError(f"principal components are of arrays of numbers (n, …), got {rows.dtype}, {rows.ndim} axes")
+    return rows.reshape(len(rows), -1).astype(np.float32)

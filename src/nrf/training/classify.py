@@ -1,0 +1,85 @@
+"""Training a classifier of images: what gives features, for scores of samples and for detection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from nrf.seeds import stream
+from nrf.training.augment import augmented
+from nrf.training.batches import Batches
+from nrf.training.progress import ProgressBar
+
+WARM = 0.2
+"""Share of the run in which the learning rate rises."""
+
+
+@dataclass(frozen=True)
+class ClassifierTraining:
+    """SGD with momentum, one cycle of the learning rate, shifted and mirrored images."""
+
+    epochs: int = 12
+    batch_size: int = 256
+    peak_rate: float = 0.4
+    """Learning rate at its highest."""
+    weight_decay: float = 5e-4
+    smoothing: float = 0.1
+    """Of the labels."""
+    shift: int = 4
+    flip: bool = True
+
+
+Batch = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+"""From the images and the numbers of a batch to what is learned: images and labels."""
+
+
+def fit_classifier(
+    network: nn.Module,
+    images: Tensor,
+    labelled: Batch,
+    training: ClassifierTraining,
+    seed: int,
+    *,
+    label: str = "classifier",
+    quiet: bool = False,
+) -> None:
+    """Train a network that returns features and logits; afterwards it is still and in evaluation mode.
+
+    Args:
+        network: Of images ``(n, channels, side, side)``.
+        images: To learn from.
+        labelled: Gives the labels of a batch; it may change the images, too.
+        training: How.
+        seed: Of order and augmentation.
+        label: Of the progress bar.
+        quiet: No progress bar.
+    """
+    network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    batches = Batches(torch.arange(len(images)), training.batch_size, [seed])
+    total = training.epochs * batches.per_epoch
+    optimizer = torch.optim.SGD(
+        network.parameters(), lr=1.0, momentum=0.9, nesterov=True, weight_decay=training.weight_decay
+    )
+    rng = stream(seed, "augment")
+    network.train()
+    with ProgressBar(label, total, 0, quiet=quiet) as bar:
+        for step in range(total):
+            rows = batches.at(step)
+            batch, labels = labelled(augmented(images[rows], training.shift, training.flip, rng), rows)
+            _, logits = network(batch.contiguous(memory_format=torch.channels_last))
+            loss = nn.functional.cross_entropy(logits, labels, label_smoothing=training.smoothing)
+            for group in optimizer.param_groups:
+                group["lr"] = training.peak_rate * _cycle(step / total)
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            bar.advance()
+    network.eval().requires_grad_(False)
+
+
+def _cycle(done: float) -> float:
+    """Up to 1, then down to nothing."""
+    return done / WARM if done < WARM else (1 - done) / (1 - WARM)
