@@ -6,21 +6,19 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 
 from nrf.data import Splits
 from nrf.experiments import one_class_ablation as ablation
 from nrf.experiments import one_class_cells as cells
 from nrf.experiments import one_class_figures
-from nrf.experiments.base import build_learner
 from nrf.experiments.one_class import OneClass
+from nrf.experiments.one_class_best import CONTROLS, Best, detect_on
 from nrf.experiments.one_class_cells import COMPARED
 from nrf.experiments.one_class_paper import METHODS, NAMES, quoted
 from nrf.experiments.one_class_runs import CONFIGS, sized
 from nrf.experiments.record import Record
 from nrf.experiments.reproduce import Options, reproduce
-from nrf.seeds import stream
-from nrf.training.augment import augmented
+from nrf.experiments.watch import values_of
 
 MEANS = {
     "mnist": (91.29, 86.93, 92.30, 89.65, 91.27, 94.80, 94.38, 95.26),
@@ -64,7 +62,8 @@ def test_the_quoted_means_are_those_of_the_table(dataset):
 def test_every_line_has_its_preset_and_every_cell_its_place(name, tmp_path):
     experiment = OneClass(name)
     config = experiment.config(quick=False)
-    for line in config.lines:
+    assert config.lines[0].preset is None
+    for line in config.lines[1:]:
         preset = sized(config, line, 3, 1)
         assert (preset.seed, preset.data.normal, preset.train.epochs) == (1, 3, config.epochs)
         assert preset.data.name == config.dataset
@@ -85,15 +84,31 @@ def test_compared_systems_beat_chance(invented, name):
         assert numbers["AUROC"] > 90
 
 
-def test_a_model_learns_its_class(invented, tmp_path):
-    config = replace(OneClass("mnist-one-class").config(quick=False), epochs=12)
-    task = cells.load("mnist", 1)
-    preset = sized(config, config.lines[0], 1, 0)
-    preset = replace(preset, train=replace(preset.train, batch_size=20))
-    curve = cells.train_on(preset, task, tmp_path)
-    assert len(curve) == 12
-    assert curve[-1]["averaged weights: AUROC"] > 90
-    assert 0 < curve[-1]["averaged weights: synthetic AUROC"] <= 1
+def test_a_pair_is_trained_on_its_class_and_looked_at_after_every_epoch(invented, tmp_path):
+    config = replace(OneClass("mnist-one-class").config(quick=False), epochs=3, n_steps=2)
+    preset = sized(config, config.lines[1], 1, 0)
+    preset = replace(
+        preset,
+        potential=replace(preset.potential, widths=(32, 16)),
+        generator=replace(preset.generator, widths=(32,)),
+        train=replace(preset.train, batch_size=20),
+    )
+    curve = cells.train_on(preset, cells.load("mnist", 1), tmp_path)
+    assert len(curve) == 3
+    assert all(0 <= point["last weights: AUROC"] <= 100 for point in curve)
+    assert 0 < curve[-1]["last weights: synthetic AUROC"] <= 1
+
+
+@pytest.mark.parametrize("turn_epochs", [0, 3])
+def test_best_learns_its_class_from_normal_images(invented, tmp_path, turn_epochs):
+    best = Best(components=5, members=2, iterations=150, turn_epochs=turn_epochs, width=4)
+    found = detect_on(best, cells.load("mnist", 1), 0, tmp_path)
+    assert values_of(found["curve"], "AUROC")[-1] > 90
+    assert set(found["controls"]) == set(CONTROLS)
+    labels = cells.load("mnist", 1).test_labels
+    assert (labels[found["typical"] + found["untypical"]] == 0).all()
+    assert (tmp_path / "pulled.npz").is_file() == (turn_epochs == 0)
+    assert ("turns told" in found) == (turn_epochs > 0)
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -124,14 +139,8 @@ def test_the_experiment_makes_its_tables_and_pictures(invented, tmp_path, monkey
 @pytest.mark.parametrize("name", ablation.CONFIGS)
 def test_every_change_is_one_and_the_table_is_made(invented, tmp_path, name):
     config = ablation.CONFIGS[name]
-    presets = {change: ablation.changed(config.dataset, change) for change in config.changes}
-    assert all(presets[change] != presets["best"] for change in config.changes if change != "best")
-    task = cells.load(config.dataset, 1, 40, 10)
-    for preset in presets.values():
-        learner = build_learner(preset, torch.from_numpy(task.train))
-        batch = augmented(torch.from_numpy(task.train[:4]), preset.train.shift, preset.train.flip, stream(0, "test"))
-        if config.dataset == "mnist":
-            assert all(value.isfinite() for value in learner.update(batch, stream(0, "test")).values())
+    settings = {change: ablation.changed(config.dataset, change) for change in config.changes}
+    assert all(settings[change] != settings["best"] for change in config.changes if change != "best")
     if name == "mnist-ablation":
         options = Options(tmp_path / "runs", tmp_path / "results", jobs=1, quick=True, quiet=True)
         record = reproduce(ablation.ImageAblation(name), options, lambda text: None)

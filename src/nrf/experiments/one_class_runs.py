@@ -21,7 +21,8 @@ class Line:
 
     setting: str
     method: str
-    preset: str
+    preset: str | None
+    """None for `best`, which is no single pair of networks."""
     seeds: int = 1
 
     @property
@@ -62,7 +63,7 @@ def _lines(prefix: str, best_seeds: int) -> tuple[Line, ...]:
         for setting in ("released", "paper")
         for sampler, name in names.items()
     ]
-    return (Line("best", "inclusive-NRF, SGLD", f"{prefix}-best", best_seeds), *others)
+    return (Line("best", "NRFDetector", None, best_seeds), *others)
 
 
 CONFIGS = {
@@ -73,6 +74,7 @@ CONFIGS = {
 
 def sized(config: OneClassConfig, line: Line, label: int, seed: int) -> Preset:
     """The preset of a run, with its class, its seed, its length and images to watch."""
+    assert line.preset is not None
     preset = find_preset(line.preset)
     if config.n_steps is not None:
         preset = replace(preset, revision=replace(preset.revision, n_steps=config.n_steps))

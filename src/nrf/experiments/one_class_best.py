@@ -1,0 +1,130 @@
+"""`best` on one-class images: the detector behind features of images, both learned from normal images alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.pipeline import Pipeline, make_pipeline
+
+from nrf.data import Splits
+from nrf.detect import NRFDetector, PrincipalComponents, TurnFeatures
+from nrf.detect.explain import explain
+from nrf.detect.selection import made_images
+from nrf.experiments.one_class_cells import measured
+from nrf.experiments.one_class_runs import WATCHED
+from nrf.experiments.watch import LAST, Curve
+from nrf.metrics import auroc, nearest_neighbour_score
+
+Images = NDArray[np.float32]
+
+SHOWN = 10
+"""Images of each kind that are kept for the pictures."""
+PULLED_STEPS = 500
+CONTROLS = ("1-NN on the features of `best`", "untrained potential on the features of `best`")
+
+
+@dataclass(frozen=True)
+class Best:
+    """Settings of `best`."""
+
+    components: int = 40
+    """Principal components that the detector sees, beside the length of the rest."""
+    turn_epochs: int = 0
+    """Epochs of a network that learns to tell turned images; its features take the place of pixels. Pixels if 0."""
+    width: int = 16
+    """Of that network."""
+    members: int = 3
+    """Fields whose mean is the score."""
+    iterations: int | None = None
+    """Of the detector; its default if not given."""
+    sigma: float | None = None
+    n_steps: int | None = None
+    learning_rate: float | None = None
+
+    def features(self, seed: int) -> Pipeline:
+        """What is learned before the detector."""
+        components = PrincipalComponents(self.components, random_state=seed)
+        if self.turn_epochs == 0:
+            return make_pipeline(components)
+        return make_pipeline(TurnFeatures(self.width, epochs=self.turn_epochs, random_state=seed), components)
+
+    def detector(self, seed: int, **more: Any) -> NRFDetector:
+        """The detector."""
+        names = ("iterations", "sigma", "n_steps", "learning_rate")
+        return NRFDetector(
+            n_members=self.members, random_state=seed, **{name: getattr(self, name) for name in names}, **more
+        )
+
+
+def detect_on(best: Best, task: Splits, seed: int, out: Path | None = None) -> dict[str, Any]:
+    """Learn features and fields of a class; numbers after every epoch, controls, and what pictures need.
+
+    Args:
+        best: Settings.
+        task: Normal images, and test images of all classes.
+        seed: Of everything.
+        out: Folder for images pulled to normal, where features can be turned back into images.
+    """
+    assert task.test is not None
+    assert task.test_labels is not None
+    order = np.random.default_rng(seed).permutation(len(task.train))
+    n_watched = max(2, round(WATCHED * len(order)))
+    watched, learned = task.train[order[:n_watched]], task.train[order[n_watched:]]
+    features = best.features(seed).fit(learned)
+    train, test, held = (features.transform(images) for images in (learned, task.test, watched))
+    made = [features.transform(images) for images in _made(watched)]
+    curve: Curve = []
+
+    def look(detector: NRFDetector, row: Mapping[str, float]) -> None:
+        numbers = measured(detector.score_samples(test), task)
+        numbers["synthetic AUROC"] = _told(detector, held, made)
+        kept = {name: float(value) for name, value in row.items() if name != "seconds"}
+        curve.append(kept | {f"{LAST}: {name}": value for name, value in numbers.items()})
+
+    detector = best.detector(seed, callbacks=[look]).fit(train)
+    scores = detector.score_samples(test)
+    normal = np.flatnonzero(task.test_labels == 0)
+    by_score = normal[np.argsort(-scores[normal])]
+    scaled = [(rows / train.std(0)).astype(np.float32) for rows in (train, test)]
+    controls = (
+        nearest_neighbour_score(*scaled),
+        best.detector(seed).set_params(iterations=1, learning_rate=1e-12).fit(train).score_samples(test),
+    )
+    found: dict[str, Any] = {
+        "curve": curve,
+        "typical": by_score[:SHOWN].tolist(),
+        "untypical": by_score[-SHOWN:].tolist(),
+        "controls": {name: measured(values, task) for name, values in zip(CONTROLS, controls, strict=True)},
+    }
+    if best.turn_epochs:
+        found["turns told"] = features[0].told(watched)
+    elif out is not None:
+        odd = np.flatnonzero(task.test_labels == 1)
+        _keep_pulled(out, features, detector, task.test[odd[np.argsort(scores[odd])[:SHOWN]]])
+    return found
+
+
+def _made(images: Images) -> list[Images]:
+    import torch
+
+    return [x.numpy() for x in made_images(torch.from_numpy(images)).values()]
+
+
+def _told(detector: NRFDetector, normal: Images, made: list[Images]) -> float:
+    """Mean AUROC of normal images against those made of them."""
+    ours, truth = detector.score_samples(normal), np.repeat([0, 1], len(normal))
+    return float(np.mean([auroc(np.concatenate([ours, detector.score_samples(x)]), truth) for x in made]))
+
+
+def _keep_pulled(out: Path, features: Pipeline, detector: NRFDetector, images: Images) -> None:
+    """Anomalies, what their components show of them, and the same pulled to normal."""
+    rows = features.transform(images)
+    revised = [list(e.revised.values()) for e in explain(detector, rows, max_steps=PULLED_STEPS)]
+    pulled = features.inverse_transform(np.array(revised, dtype=np.float32))
+    out.mkdir(parents=True, exist_ok=True)
+    np.savez_compressed(out / "pulled.npz", image=images, seen=features.inverse_transform(rows), pulled=pulled)
