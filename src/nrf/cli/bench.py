@@ -20,7 +20,8 @@ def bench(
     """Measure speed as ratios in one run: against the machine's arithmetic, a plain loop, and what others offer.
 
     Args:
-        only: Sections to measure, of machine, revision, iteration, samplers, scoring, growth, detectors; else all.
+        only: Sections to measure, of machine, revision, iteration, parts, generation, samplers, scoring, growth,
+            detectors; else all.
         quick: For a moment only, to see that everything works; writes no record.
         results: Folder for bench.json, which a run of all sections writes.
     """
