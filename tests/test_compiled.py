@@ -23,7 +23,7 @@ def seeded():
 
 
 def _pair(replicas=1):
-    us = [MLPPotential((8, 8)).build((2,)) for _ in range(replicas)]
+    us = [MLPPotential(widths=(8, 8)).build((2,)) for _ in range(replicas)]
     qs = [MLPGenerator(latent_dim=2, widths=(6,), sigma=0.3).build((2,)) for _ in range(replicas)]
     return (us[0], qs[0]) if replicas == 1 else (stack(us), stack(qs))
 
@@ -56,6 +56,98 @@ def test_compiled_is_equal(case):
                 p.add_(0.1)
     assert compiled.is_compiled, "it fell back to steps one by one"
     assert torch.equal(mine.get_state(), theirs.get_state())
+
+
+ITERATIONS = {
+    "batch statistics, frozen gains, noise": (
+        {"statistics": "batch", "sigma": 0.0},
+        SGLD(0.05, temperature=0.1),
+        Revision(3),
+        InclusiveConfig(data_noise=0.1, control_weight=0.1),
+        1,
+    ),
+    "running statistics, control, through the first layer": (
+        {"sigma": 0.0},
+        SGHMC(0.05, friction=0.7, temperature=0.0),
+        Revision(3),
+        InclusiveConfig(control_weight=0.3, optimizer="rmsprop"),
+        1,
+    ),
+    "joint, noise of proposals": (
+        {"sigma": 0.3},
+        SGLD(0.02),
+        Revision(2, "joint"),
+        InclusiveConfig(control_weight=0.1),
+        1,
+    ),
+    "replicas": ({"sigma": 0.3}, SGLD(0.05), Revision(2), InclusiveConfig(control_weight=0.1), 2),
+}
+
+
+@pytest.mark.parametrize("case", ITERATIONS.values(), ids=ITERATIONS)
+def test_a_compiled_iteration_takes_the_same_steps(case):
+    settings, sampler, revision, config, replicas = case
+
+    def learner():
+        torch.manual_seed(1)
+        gains = {"train_gain": "last" if settings.get("statistics") == "batch" else "all"}
+        pairs = [
+            (
+                MLPPotential(widths=(4, 3), **gains).build((5,)),
+                MLPGenerator(latent_dim=2, widths=(6,), **settings).build((5,)),
+            )
+            for _ in range(replicas)
+        ]
+        for _, q in pairs:  # a bias before a batch norm has no gradient but rounding, of which Adam would make steps
+            q.network[0].bias.requires_grad_(False)
+        return side_by_side([config.build(*pair, sampler, revision) for pair in pairs])
+
+    ours, plain = learner(), learner()
+    first = {f"{n} {k}": v.clone() for n, m in ours.modules.items() for k, v in m.state_dict().items()}
+    assert ours.compile()
+    mine, theirs = (streams(list(range(replicas)), "test") for _ in range(2))
+    for step in range(3):
+        batch = torch.randn(8, 5, generator=torch.Generator().manual_seed(step))
+        got, want = ours.update(batch, mine), plain.update(batch, theirs)
+        assert list(got) == list(want)
+        for name in want:
+            torch.testing.assert_close(got[name], want[name], rtol=1e-4, atol=1e-5)
+    assert ours._whole is not None
+    assert ours._whole.works, "it fell back to the parts"
+    assert torch.equal(mine.get_state(), theirs.get_state())
+    for name, module in plain.modules.items():
+        state = ours.modules[name].state_dict()
+        for key, value in module.state_dict().items():
+            torch.testing.assert_close(state[key], value, rtol=1e-3, atol=1e-4)
+        assert any(not torch.equal(value, first[f"{name} {key}"]) for key, value in state.items()), name
+
+
+def test_an_iteration_that_cannot_be_compiled_is_computed_part_by_part(monkeypatch, caplog):
+    def fails(*args, **kwargs):
+        def call(*args):
+            raise RuntimeError("no C++ compiler found")
+
+        return call
+
+    monkeypatch.setattr(torch, "compile", fails)
+    torch.manual_seed(1)
+    ours = InclusiveConfig().build(*_pair(), SGLD(0.05), Revision(2))
+    torch.manual_seed(1)
+    plain = InclusiveConfig().build(*_pair(), SGLD(0.05), Revision(2))
+    assert ours.compile()
+    batch = torch.randn(8, 2)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            got, want = (learner.update(batch, streams([0], "test")) for learner in (ours, plain))
+    assert {k: float(v) for k, v in got.items()} == {k: float(v) for k, v in want.items()}
+    assert len(caplog.records) == 2  # the iteration's and the revision's, once each
+
+
+def test_shorter_steps_are_compiled_anew():
+    learner = InclusiveConfig().build(*_pair(), SGLD(0.05), Revision(2))
+    learner.compile()
+    learner.shorten_steps(0.5)
+    assert learner._whole.sampler.step_size == 0.025
 
 
 def test_learners_compile_what_can_be_compiled():
@@ -95,7 +187,7 @@ def test_without_a_compiler_the_steps_are_taken_one_by_one(monkeypatch, caplog):
 @pytest.mark.parametrize("norm", ["weight", "spectral", "none"])
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_a_snapshot_follows_on_request_and_changes_nothing(norm, replicas):
-    nets = [MLPPotential((4, 3), norm=norm).build((2,)) for _ in range(replicas)]
+    nets = [MLPPotential(widths=(4, 3), norm=norm).build((2,)) for _ in range(replicas)]
     u = nets[0] if replicas == 1 else stack(nets)
     state = {k: v.clone() for k, v in u.state_dict().items()}
     snapshot, x = Snapshot(u), torch.randn(6, 2)

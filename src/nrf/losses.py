@@ -15,6 +15,12 @@ def control_loss(u_data: Tensor) -> Tensor:
     return u_data.square().mean()
 
 
+def likelihood_loss(u_data: Tensor, u_model: Tensor, control_weight: float) -> Tensor:
+    """The potential's whole loss: the likelihood's step, and α_p times the potential control."""
+    loss = potential_loss(u_data, u_model)
+    return loss + control_weight * control_loss(u_data) if control_weight > 0 else loss
+
+
 def regression_loss(x: Tensor, mean: Tensor) -> Tensor:
     """``E‖x − g(h)‖²`` over revised pairs: the inclusive step in φ, with 1/(2σ²) left to the learning rate (Alg. 1)."""
     return (x - mean).flatten(1).square().sum(1).mean()

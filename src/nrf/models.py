@@ -147,9 +147,9 @@ def joined(replicas: int, *batches: Tensor) -> Tensor:
     return torch.cat([apart(batch, replicas) for batch in batches], 1).flatten(0, 1)
 
 
-def together(potential: nn.Module, *batches: Tensor) -> list[Tensor]:
+def together(potential: Potential, *batches: Tensor, replicas: int | None = None) -> list[Tensor]:
     """The potential of several batches in one pass: half the overhead, and batch norm sees all of them alike."""
-    n = replicas_of(potential)
+    n = replicas_of(potential) if replicas is None else replicas
     values = apart(potential(joined(n, *batches)), n)
     return [part.flatten() for part in torch.split(values, [len(batch) // n for batch in batches], 1)]
 
@@ -184,12 +184,14 @@ def _without_gradients(module: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def _in_evaluation_mode(module: nn.Module) -> Iterator[None]:
-    was_training = module.training
-    module.train(False)
+    training = [part for part in module.modules() if part.training]
+    for part in training:
+        part.training = False
     try:
         yield
     finally:
-        module.train(was_training)
+        for part in training:
+            part.training = True
 
 
 def gradient(u: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:

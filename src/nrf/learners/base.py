@@ -147,6 +147,10 @@ class PairLearner(Learner):
         if self.replicas > 1:
             loss = self.replicas * loss
         loss.backward()  # type: ignore[no-untyped-call]
+        self.step(*names)
+
+    def step(self, *names: str) -> None:
+        """Step the optimisers of these modules down the gradients that their parameters hold."""
         for name in names:
             self.ranks.average_gradients(self.modules[name])
             self.optimizers[name].step()

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+import torch
 from torch import Tensor, nn
 
 from nrf.errors import InputError
 from nrf.learners.base import Learner, LearnerConfig, Metrics, PairLearner, SamplingLearner, checked
+from nrf.learners.iteration import Iterated, Iteration
 from nrf.learners.revision import Revision
-from nrf.losses import adversarial_loss, control_loss, potential_loss, regression_loss
+from nrf.losses import adversarial_loss, likelihood_loss, regression_loss
 from nrf.models import LatentGenerator, frozen, together
 from nrf.samplers import Sampler
 from nrf.seeds import Rng, randn
@@ -61,17 +64,49 @@ class Inclusive(SamplingLearner):
         super().__init__(potential, generator, sampler, revision, config)
         self.config = config
 
+    def adopt(self, modules: Mapping[str, nn.Module]) -> None:
+        super().adopt(modules)
+        self._whole: Iteration | None = None
+
+    def compile(self) -> bool:
+        found = super().compile()
+        # A potential with buffers changes them as it learns; the regression is what needs no second look at u.
+        if found and self.config.generator_loss == "regression" and not any(True for _ in self.potential.buffers()):
+            weight = self.config.control_weight
+            self._whole = Iteration(self.potential, self.generator, self.sampler, self.revision, weight)
+        return found
+
+    def shorten_steps(self, factor: float) -> None:
+        super().shorten_steps(factor)
+        if self._whole is not None:
+            self.compile()
+
     def update(self, batch: Tensor, rng: Rng) -> Metrics:
         if self.config.data_noise > 0:
             batch = batch + self.config.data_noise * randn(batch.shape, rng, batch.dtype)
+        if self._whole is not None and not torch.is_autocast_enabled(batch.device.type):
+            found = self._whole(batch, rng)
+            if found is not None:
+                return self._take(found, batch)
         with frozen(self.generator):
             proposed, latent = self.generator.propose(len(batch), rng)
         x, h = self.revise(proposed, latent, rng)
         metrics = likelihood_step(self, batch, x, self.config.control_weight)
         metrics |= {"generator_loss": self.step_generator(x, h, rng)}
         distance = (x - proposed).flatten(1).norm(dim=1).mean()
-        tensors = {"batch": batch, "proposed_samples": proposed, "revised_samples": x, "revised_codes": h}
-        return checked(metrics | {"revision_distance": distance}, **tensors)
+        return _checked(metrics | {"revision_distance": distance}, batch, proposed, x, h)
+
+    def _take(self, found: Iterated, batch: Tensor) -> Metrics:
+        """Step both networks down the gradients that a compiled iteration found."""
+        for name, gradients in found.gradients.items():
+            for key, parameter in self.modules[name].named_parameters():
+                if parameter.requires_grad:
+                    # Fused optimisers go by memory: a gradient must lie there in its parameter's order.
+                    parameter.grad = torch.empty_like(parameter).copy_(gradients[key])
+        for key, buffer in self.generator.named_buffers():
+            buffer.copy_(found.statistics[key])
+        self.step("potential", "generator")
+        return _checked(found.metrics, batch, found.proposed, found.x, found.h)
 
     def step_generator(self, x: Tensor, h: Tensor, rng: Rng) -> Tensor:
         """Step the generator on revised pairs, or on fresh codes; returns its loss."""
@@ -86,14 +121,16 @@ class Inclusive(SamplingLearner):
         return loss.detach()
 
 
+def _checked(metrics: Metrics, batch: Tensor, proposed: Tensor, x: Tensor, h: Tensor) -> Metrics:
+    return checked(metrics, batch=batch, proposed_samples=proposed, revised_samples=x, revised_codes=h)
+
+
 def likelihood_step(
     learner: PairLearner, data: Tensor, samples: Tensor, control_weight: float, kind: str = "revised"
 ) -> Metrics:
     """Step the potential up the likelihood, with samples in place of the model's expectation."""
     u_data, u_samples = together(learner.potential, data, samples)
-    loss = potential_loss(u_data, u_samples)
-    if control_weight > 0:
-        loss = loss + control_weight * control_loss(u_data)
+    loss = likelihood_loss(u_data, u_samples, control_weight)
     learner.descend(loss, "potential")
     means = {"u_data": u_data.detach().mean(), f"u_{kind}": u_samples.detach().mean()}
     return means | {"potential_loss": loss.detach()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -66,8 +67,10 @@ class Reviser:
     def _revised(self, x: Tensor, h: Tensor, rng: Rng) -> tuple[Tensor, Tensor]:
         if self._snapshots is None:
             return self._step_by_step(x, h, rng)
-        for snapshot in self._snapshots:
-            snapshot.refresh()
+        potential, generator = self._snapshots
+        potential.refresh()
+        if self.revision.target != "x":
+            generator.refresh()
         key = (x.shape, h.shape)
         if key not in self._compiled and not self._prepare(key, x, h):
             return self._step_by_step(x, h, rng)
@@ -98,15 +101,24 @@ class Reviser:
 
         with torch.no_grad():
             shapes = shapes_drawn(lambda rng: revision(potential, generator, sampler, x, h, rng), x.device)  # type: ignore[arg-type]
-            compiled: Steps = torch.compile(steps, dynamic=False)
-            try:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")
-                    compiled(x, h, Tape.record(shapes, torch.Generator(x.device)).draws)
-            except Exception as error:
-                reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-                log.warning("the revision is not compiled (%s); its steps are taken one by one", reason)
-                self._snapshots = None
-                return False
+            example = (x, h, Tape.record(shapes, torch.Generator(x.device)).draws)
+            compiled = compiled_once(steps, example, "the revision", "its steps are taken one by one")
+        if compiled is None:
+            self._snapshots = None
+            return False
         self._compiled[key] = compiled, shapes
         return True
+
+
+def compiled_once(function: Callable[..., Any], example: tuple[Any, ...], what: str, instead: str) -> Any:
+    """The function, compiled for arguments like these; None, with a warning, where the compiler is missing or fails."""
+    compiled = torch.compile(function, dynamic=False)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            compiled(*example)
+    except Exception as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        log.warning("%s is not compiled (%s); %s", what, reason, instead)
+        return None
+    return compiled

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
+from nrf.networks.layers import is_weight_normed
+
 
 class Snapshot:
     """A copy of a module in evaluation mode, brought up to date on request.
@@ -40,17 +42,19 @@ class Snapshot:
             for name, value in (*part.named_parameters(recurse=False), *part.named_buffers(recurse=False)):
                 self._sources.append((original, name))
                 self._targets.append(value)
-        self._parametrised = [m for m in module.modules() if parametrize.is_parametrized(m)]
+        # In training mode, reading a weight under spectral norm is a step of its training; weight norm does not care.
+        parametrised = [m for m in module.modules() if parametrize.is_parametrized(m)]
+        self._changed_by_reading = [m for m in parametrised if not is_weight_normed(m)]
 
     @torch.no_grad()
     def refresh(self) -> None:
         """Take over the module's values of now."""
-        training = [m.training for m in self._parametrised]
-        for m in self._parametrised:
-            m.train(False)  # or spectral norm would take the reading of its weight for a step of training
+        training = [m for m in self._changed_by_reading if m.training]
+        for m in training:
+            m.train(False)
         torch._foreach_copy_(self._targets, [getattr(owner, name) for owner, name in self._sources])
-        for m, was in zip(self._parametrised, training, strict=True):
-            m.train(was)
+        for m in training:
+            m.train(True)
 
 
 def _plain(module: nn.Module) -> nn.Module:

@@ -1,0 +1,146 @@
+"""One iteration of Alg. 1 as one compiled function: proposal, revision, and the gradients of both losses.
+
+Small networks spend more time on bookkeeping than on arithmetic: modules, graphs, one kernel an operation. Here all of
+it is a function of parameters, a batch and noise that was drawn before, in the order in which the steps one by one draw
+theirs, so that both give the same but for rounding. What is left outside are the optimisers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad
+
+from nrf.learners.reviser import compiled_once
+from nrf.learners.revision import Revision
+from nrf.losses import likelihood_loss, regression_loss
+from nrf.models import LatentGenerator, replicas_of, together
+from nrf.networks import Snapshot
+from nrf.samplers import Sampler
+from nrf.seeds import Drawn, Rng, Tape, randn, shapes_drawn
+
+Tensors = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Iterated:
+    """What an iteration found; nothing has moved yet."""
+
+    gradients: dict[str, Tensors]
+    """Of the trained parameters, by network and name."""
+    statistics: Tensors
+    """The generator's buffers as this iteration leaves them."""
+    metrics: Tensors
+    proposed: Tensor
+    x: Tensor
+    h: Tensor
+
+
+class Iteration:
+    """Computes iterations with the networks as they are now.
+
+    Args:
+        potential: ``u``; without buffers.
+        generator: ``q(x, h)``, trained by regression.
+        sampler: Any sampler.
+        revision: Target and length.
+        control_weight: Weight of the potential control.
+    """
+
+    def __init__(
+        self,
+        potential: nn.Module,
+        generator: LatentGenerator,
+        sampler: Sampler,
+        revision: Revision,
+        control_weight: float,
+    ) -> None:
+        self.potential, self.generator = potential, generator
+        self.sampler, self.revision, self.control_weight = sampler, revision, control_weight
+        self._still = Snapshot(potential), Snapshot(generator)
+        self._compiled: dict[torch.Size, tuple[Callable[..., Iterated], list[Drawn]]] = {}
+        self.works = True
+        """Whether the compiler has not failed so far."""
+
+    @torch.no_grad()
+    def __call__(self, batch: Tensor, rng: Rng) -> Iterated | None:
+        """One iteration on a batch; None, with nothing drawn, where it cannot be compiled."""
+        for snapshot in self._still:
+            snapshot.refresh()
+        if batch.shape not in self._compiled and not self._prepare(batch):
+            return None
+        steps, shapes = self._compiled[batch.shape]
+        h = self.generator.sample_latent(len(batch), rng)
+        noise = randn(batch.shape, rng) if self.generator.sigma > 0 else None
+        return steps(*self._state(), batch, h, noise, Tape.record(shapes, rng).draws)
+
+    def _prepare(self, batch: Tensor) -> bool:
+        """Compile for batches of this shape; False if it does not work, and then never again."""
+        if not self.works:
+            return False
+        rng = torch.Generator(batch.device)
+        h = self.generator.sample_latent(len(batch), rng)
+        noise = randn(batch.shape, rng) if self.generator.sigma > 0 else None
+        u, q = (snapshot.copy for snapshot in self._still)
+        shapes = shapes_drawn(lambda tape: self.revision(u, q, self.sampler, batch, h, tape), batch.device)  # type: ignore[arg-type]
+        example = (*self._state(), batch, h, noise, Tape.record(shapes, rng).draws)
+        found = compiled_once(self._arithmetic, example, "the iteration", "it is computed part by part")
+        if found is None:
+            self.works = False
+            return False
+        self._compiled[batch.shape] = found, shapes
+        return True
+
+    def _state(self) -> tuple[Tensors, Tensors, Tensors]:
+        """What is trained of both networks, and the generator's buffers."""
+        return _trained(self.potential), _trained(self.generator), dict(self.generator.named_buffers())
+
+    def _arithmetic(
+        self,
+        of_u: Tensors,
+        of_q: Tensors,
+        buffers: Tensors,
+        batch: Tensor,
+        h: Tensor,
+        noise: Tensor | None,
+        draws: list[Tensor],
+    ) -> Iterated:
+        u, q = (snapshot.copy for snapshot in self._still)
+        proposed = q(h) if noise is None else q(h) + self.generator.sigma * noise
+        x, h = self.revision(u, q, self.sampler, proposed, h, Tape(draws))  # type: ignore[arg-type]
+        replicas = replicas_of(self.potential)
+
+        def likelihood(parameters: Tensors) -> tuple[Tensor, tuple[Tensor, ...]]:
+            values = partial(_called, self.potential, parameters)
+            u_data, u_samples = together(values, batch, x, replicas=replicas)
+            loss = likelihood_loss(u_data, u_samples, self.control_weight)
+            return replicas * loss, (u_data.mean(), u_samples.mean(), loss)
+
+        def regression(parameters: Tensors) -> tuple[Tensor, tuple[Tensor, Tensors]]:
+            after = {name: value.clone() for name, value in buffers.items()}
+            loss = regression_loss(x, _called(self.generator, parameters | after, h))
+            return replicas * loss, (loss, after)
+
+        gradients_u, (u_data, u_revised, potential_loss) = grad(likelihood, has_aux=True)(of_u)
+        gradients_q, (generator_loss, after) = grad(regression, has_aux=True)(of_q)
+        metrics = {
+            "u_data": u_data,
+            "u_revised": u_revised,
+            "potential_loss": potential_loss,
+            "generator_loss": generator_loss,
+            "revision_distance": (x - proposed).flatten(1).norm(dim=1).mean(),
+        }
+        return Iterated({"potential": gradients_u, "generator": gradients_q}, after, metrics, proposed, x, h)
+
+
+def _trained(module: nn.Module) -> Tensors:
+    return {name: p.detach() for name, p in module.named_parameters() if p.requires_grad}
+
+
+def _called(module: nn.Module, state: Tensors, x: Tensor) -> Tensor:
+    out: Tensor = functional_call(module, state, (x,))
+    return out
