@@ -87,7 +87,7 @@ class Inclusive(SamplingLearner):
         if self._whole is not None and not torch.is_autocast_enabled(batch.device.type):
             found = self._whole(batch, rng)
             if found is not None:
-                return self._take(found, batch)
+                return self._take(self._whole, found, batch)
         with frozen(self.generator):
             proposed, latent = self.generator.propose(len(batch), rng)
         x, h = self.revise(proposed, latent, rng)
@@ -96,14 +96,15 @@ class Inclusive(SamplingLearner):
         distance = (x - proposed).flatten(1).norm(dim=1).mean()
         return _checked(metrics | {"revision_distance": distance}, batch, proposed, x, h)
 
-    def _take(self, found: Iterated, batch: Tensor) -> Metrics:
+    def _take(self, whole: Iteration, found: Iterated, batch: Tensor) -> Metrics:
         """Step both networks down the gradients that a compiled iteration found."""
-        for name, gradients in found.gradients.items():
-            for key, parameter in self.modules[name].named_parameters():
-                if parameter.requires_grad:
-                    # Fused optimisers go by memory: a gradient must lie there in its parameter's order.
-                    parameter.grad = torch.empty_like(parameter).copy_(gradients[key])
-        for key, buffer in self.generator.named_buffers():
+        for name, parameters in whole.trained.items():
+            for key, parameter in parameters.items():
+                gradient = found.gradients[name][key]
+                # Fused optimisers go by memory: a gradient must lie there in its parameter's order.
+                same = gradient.stride() == parameter.stride()
+                parameter.grad = gradient if same else torch.empty_like(parameter).copy_(gradient)
+        for key, buffer in whole.buffers.items():
             buffer.copy_(found.statistics[key])
         self.step("potential", "generator")
         return _checked(found.metrics, batch, found.proposed, found.x, found.h)
