@@ -12,9 +12,9 @@ from torch import nn
 
 from nrf.bench import bench, training
 from nrf.bench.detection import rows_of, shuffled
-from nrf.bench.machine import bare_gradient
+from nrf.bench.machine import bare_gradient, operations
 from nrf.bench.reference import plain_iteration, plain_revision
-from nrf.bench.timing import QUICK, Times, in_turn, threads
+from nrf.bench.timing import QUICK, Effort, Times, in_turn, threads
 from nrf.bench.training import CASES
 from nrf.cli.main import main
 from nrf.errors import InputError
@@ -93,6 +93,17 @@ def test_blocks_are_called_in_turn():
     calls = []
     in_turn({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, replace(QUICK, least=0.0))
     assert "".join(calls) == "aabb" + "abab"
+
+
+def test_slow_blocks_are_measured_fewer_times():
+    effort = Effort(rounds=9, most=60.0)
+    assert [effort.rounds_of(seconds) for seconds in (0.1, 12.0, 500.0)] == [9, 5, 3]
+    assert in_turn({"a": lambda: None}, QUICK).n == QUICK.rounds
+
+
+def test_operations_of_products_are_counted_forward_and_back():
+    layer, x = nn.Linear(7, 5), torch.randn(3, 7, requires_grad=True)
+    assert operations(lambda: layer(x).sum().backward()) == 3 * 2 * 3 * 7 * 5
 
 
 def test_threads_are_put_back():

@@ -140,7 +140,9 @@ def test_sigkill_at_any_moment(tmp_path):
 
 def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):
     before = signal.getsignal(signal.SIGINT)
-    preset = replace(BASE, train=replace(BASE.train, iterations=100_000, log_every=1, checkpoint_every=100_000))
+    preset = replace(
+        BASE, train=replace(BASE.train, iterations=100_000, log_every=1, checkpoint_every=100_000, compile="never")
+    )
 
     def interrupt(trainer, row):
         if trainer.step == 6:

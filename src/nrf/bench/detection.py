@@ -92,7 +92,7 @@ def scoring(effort: Effort) -> Iterator[Row]:
             yield Row(name, "million rows a second", n / times.seconds(name) / 1e6, case=case)
         if len(blocks) > 1:
             faster, sd = times.ratio("ONNX runtime", "score_samples"), times.spread("ONNX runtime", "score_samples")
-            yield Row("score_samples", "times faster than ONNX runtime", faster, sd, effort.rounds, case=case)
+            yield Row("score_samples", "times faster than ONNX runtime", faster, sd, times.n, case=case)
 
 
 def _fitted(columns: int, **settings: Any) -> NRFDetector:

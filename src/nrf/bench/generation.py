@@ -8,9 +8,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import flop_registry
 
+from nrf.bench.machine import operations
 from nrf.bench.timing import QUICK, Block, Effort, in_turn
 from nrf.experiments.base import Preset, build_learner
 from nrf.experiments.presets import find_preset
@@ -34,12 +33,12 @@ def generation(effort: Effort) -> Iterator[Row]:
         blocks: dict[str, Block] = {method: _iteration(learner, data) for method, learner in learners.items()}
         case = f"{name}, batches of {batch}"
         for method, block in blocks.items():
-            yield Row(method, "GFLOP an image", _operations(block) / batch / 1e9, preset=name, case=case)
-        times = in_turn(blocks, replace(effort, rounds=min(effort.rounds, 5)))
+            yield Row(method, "GFLOP an image", operations(block) / batch / 1e9, preset=name, case=case)
+        times = in_turn(blocks, effort)
         for method in blocks:
             yield Row(method, "seconds an iteration", times.seconds(method), preset=name, case=case)
         ratio, sd = times.ratio("inclusive-NRF", "SNGAN"), times.spread("inclusive-NRF", "SNGAN")
-        yield Row("inclusive-NRF", "times SNGAN's iteration", ratio, sd, len(times.rounds["SNGAN"]), name, case)
+        yield Row("inclusive-NRF", "times SNGAN's iteration", ratio, sd, times.n, name, case)
 
 
 def _sized(preset: Preset, batch: int, *, quick: bool) -> Preset:
@@ -61,22 +60,3 @@ def _iteration(learner: Learner, data: Tensor) -> Block:
         module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     batch, rng = data.contiguous(memory_format=torch.channels_last), stream(0, "bench")
     return lambda: learner.update(batch, rng)
-
-
-class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts floating-point operations of products and convolutions, forward and back, by torch's own formulas."""
-
-    total = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        formula = flop_registry.get(func._overloadpacket)
-        if formula is not None:
-            self.total += formula(*args, **(kwargs or {}), out_val=out)
-        return out
-
-
-def _operations(block: Block) -> float:
-    with _Operations() as counter:  # type: ignore[no-untyped-call]
-        block()
-    return float(counter.total)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
 
 from nrf.bench.timing import Block, Effort, in_turn
 from nrf.networks import Snapshot
@@ -92,3 +95,23 @@ def _convolution(layer: nn.Conv2d, x: Tensor, out: Tensor) -> list[Callable[[], 
         lambda: torch.conv2d(x, weight, None, *shape),  # type: ignore[arg-type]
         lambda: backward(grad, x, weight, None, *shape, False, (0, 0), 1, (True, False, False)),
     ]
+
+
+class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts floating-point operations of products and convolutions, forward and back, by torch's own formulas."""
+
+    total = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        formula = flop_registry.get(func._overloadpacket)
+        if formula is not None:
+            self.total += formula(*args, **(kwargs or {}), out_val=out)
+        return out
+
+
+def operations(block: Block) -> float:
+    """Floating-point operations of the products and convolutions in one call."""
+    with _Operations() as counter:  # type: ignore[no-untyped-call]
+        block()
+    return float(counter.total)

@@ -74,7 +74,7 @@ def _compare(case: str, potential: nn.Module, x: Tensor, n_steps: int, effort: E
         yield Row(name, "steps a second", n_steps / times.seconds(name), case=case)
         for other in others:
             faster, sd = times.ratio(other, name), times.spread(other, name)
-            yield Row(name, f"times faster than {other}", faster, sd, effort.rounds, case=case)
+            yield Row(name, f"times faster than {other}", faster, sd, times.n, case=case)
 
 
 def bare_loop(potential: nn.Module, x: Tensor, n_steps: int) -> Tensor:

@@ -20,6 +20,11 @@ class Times:
 
     rounds: Mapping[str, Sequence[float]]
 
+    @property
+    def n(self) -> int:
+        """How many rounds."""
+        return len(next(iter(self.rounds.values())))
+
     def seconds(self, name: str) -> float:
         """The median over rounds."""
         return float(np.median(self.rounds[name]))
@@ -42,8 +47,15 @@ class Effort:
     """Times that each block is measured."""
     least: float = 0.3
     """Seconds of one measurement, at least; a short block is repeated within it."""
+    most: float = 60.0
+    """Seconds of all rounds together, at most; but three of them are measured at least."""
+
+    def rounds_of(self, seconds: float) -> int:
+        """How many rounds of so many seconds there is time for."""
+        return min(self.rounds, max(FEWEST, int(self.most / max(seconds, 1e-9))))
 
 
+FEWEST = 3
 QUICK = Effort(rounds=2, least=0.005)
 
 
@@ -55,13 +67,14 @@ def in_turn(blocks: Mapping[str, Block], effort: Effort) -> Times:
         >>> times.ratio("b", "a") > 5
         True
     """
-    repeats = {}
+    repeats, whole = {}, 0.0
     for name, block in blocks.items():
         block()
         once = _clock(block, 1)
         repeats[name] = max(1, int(np.ceil(effort.least / max(once, 1e-7))))
+        whole += repeats[name] * once
     rounds: dict[str, list[float]] = {name: [] for name in blocks}
-    for _ in range(effort.rounds):
+    for _ in range(effort.rounds_of(whole)):
         for name, block in blocks.items():
             rounds[name].append(_clock(block, repeats[name]))
     return Times(rounds)

@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from nrf.bench.machine import bare_gradient, convolution_peak, gemm_peak
+from nrf.bench.machine import bare_gradient, convolution_peak, gemm_peak, operations
 from nrf.bench.reference import plain_iteration
 from nrf.bench.timing import Block, Effort, Times, in_turn, threads
 from nrf.experiments.base import Preset, build_learner
@@ -65,7 +65,7 @@ def revisions(effort: Effort) -> Iterator[Row]:
         yield Row("revision", "GFLOP/s", rate / 1e9, preset=name, case=case)
         yield Row("revision", "share of the machine's peak", rate / peak, preset=name, case=case)
         share, sd = times.ratio("bare", "ours"), times.spread("bare", "ours")
-        yield Row("revision", "share of the bare arithmetic's speed", share, sd, effort.rounds, name, case)
+        yield Row("revision", "share of the bare arithmetic's speed", share, sd, times.n, name, case)
 
 
 def iterations(effort: Effort) -> Iterator[Row]:
@@ -88,20 +88,26 @@ def iterations(effort: Effort) -> Iterator[Row]:
             ours = _fastest(method, counts, times)
             faster, sd = times.ratio(plain, ours) * replicas, times.spread(plain, ours) * replicas
             named = "iteration" if replicas == 1 else f"iteration of {replicas} replicas, per model"
-            yield Row(named, "times faster than the plain loop", faster, sd, effort.rounds, name, case)
+            yield Row(named, "times faster than the plain loop", faster, sd, times.n, name, case)
             yield Row(named, "milliseconds", 1000 * times.seconds(ours) / replicas, preset=name, case=case)
 
 
 def parts(effort: Effort) -> Iterator[Row]:
-    """Where the time of an iteration goes: its parts, each by itself, at the preset's number of threads."""
+    """Where the time of an iteration goes: its parts, each by itself, at the preset's number of threads.
+
+    A compiled iteration is one function and may take less than its parts.
+    """
     for case, (name, shape, n_rows) in CASES.items():
         preset = find_preset(name)
         with threads(_threads(preset)):
             learner, data = _learner(preset, shape, n_rows)
             assert isinstance(learner, Inclusive)
             times = in_turn(_blocks(learner, preset, data), effort)
+            work = operations(_iteration(_learner(preset, shape, 0)[0], preset, data))
         for part in times.rounds:
             yield Row(part, "milliseconds", 1000 * times.seconds(part), preset=name, case=case)
+        rate = work / times.seconds("whole iteration")
+        yield Row("whole iteration", "GFLOP/s of products and convolutions", rate / 1e9, preset=name, case=case)
 
 
 def _blocks(learner: Inclusive, preset: Preset, data: Tensor) -> dict[str, Block]:

@@ -46,7 +46,9 @@ class Batches:
             orders = [torch.randperm(len(self.data), generator=stream(seed, "order", epoch)) for seed in self.seeds]
             self._order = torch.stack(orders).to(self.data.device)
             self._epoch = epoch
-        return self.data[self._order[:, cursor * self.batch_size : (cursor + 1) * self.batch_size].flatten()]
+        return self.data.index_select(
+            0, self._order[:, cursor * self.batch_size : (cursor + 1) * self.batch_size].flatten()
+        )
 
     def fingerprint(self) -> str:
         """A digest of the rows: a run is not resumed on other data."""
