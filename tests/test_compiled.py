@@ -122,6 +122,24 @@ def test_a_compiled_iteration_takes_the_same_steps(case):
         assert any(not torch.equal(value, first[f"{name} {key}"]) for key, value in state.items()), name
 
 
+def test_the_compiler_does_not_tire_of_many_models(monkeypatch):
+    seen = []
+
+    def backend(graph, inputs):
+        seen.append(graph)
+        return graph
+
+    compile_with = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda f, **_: compile_with(f, backend=backend, dynamic=False))
+    monkeypatch.setattr(torch._dynamo.config, "recompile_limit", 2)
+    x, h = torch.randn(10, 2), torch.randn(10, 2)
+    for n in range(1, 5):
+        reviser = Reviser(*_pair(), SGLD(0.05), Revision(1))
+        reviser.compile()
+        reviser(x, h, streams([0], "test"))
+        assert len(seen) == n
+
+
 def test_an_iteration_that_cannot_be_compiled_is_computed_part_by_part(monkeypatch, caplog):
     def fails(*args, **kwargs):
         def call(*args):
