@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Array = npt.NDArray[Any]
 Source = Literal["table", "named array", "array"]
 
-BLOCK = 2**17  # numbers looked at in one go: a block of doubles then fits a processor's cache
+BLOCK = 2**18  # numbers looked at in one go: fewer passes than with less, and still close to the processor
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 NESTED = (list, tuple, dict, set, np.ndarray)
 INFINITE = "replace them by missing values (NaN) or drop these rows"

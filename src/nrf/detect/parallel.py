@@ -11,7 +11,7 @@ import torch
 
 Result = TypeVar("Result")
 
-PART = 1 << 15
+PART = 1 << 16
 """Rows of a part."""
 
 
