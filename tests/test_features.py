@@ -53,6 +53,17 @@ def test_turns_are_told_and_repeat(features):
     assert features.transform(_arrows(5, 2)).shape == (5, 32)
 
 
+def test_answers_are_of_the_four_positions_one_after_the_other(features):
+    answers = clone(features).set_params(output="answers").fit(_arrows(160, 0))
+    found = answers.transform(_arrows(40, 3)).reshape(40, 4, 4)
+    np.testing.assert_allclose(np.exp(found).sum(2), 1, rtol=1e-4)
+    assert (found.argmax(2) == np.arange(4)).mean() > 0.9
+    turned = answers.transform(_arrows(40, 3, fallen=True)).reshape(40, 4, 4)
+    np.testing.assert_allclose(turned[:, 0], found[:, 1], rtol=1e-3, atol=1e-3)
+    with pytest.raises(InputError, match="'features' or 'answers'"):
+        TurnFeatures(output="logits").fit(_arrows(8, 0))
+
+
 def test_images_are_turned_by_their_label():
     images = torch.rand(2, 1, 4, 4)
     turned, labels = _turned(images)

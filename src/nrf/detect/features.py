@@ -5,7 +5,7 @@ Both are transformers of scikit-learn, to stand before :class:`nrf.detect.NRFDet
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -78,13 +78,16 @@ class PrincipalComponents(TransformerMixin, BaseEstimator):  # type: ignore[misc
 
 
 class TurnFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Features of a network that has learned to tell by how many quarters an image is turned.
+    """What a network makes of images that has learned to tell by how many quarters they are turned.
 
     To tell that, it has to know what upright images of the training set look like. No label is needed, but images must
     have an upright: it does not suit pictures from above, or round things.
 
     Args:
         width: Channels of the network's first convolution; eight times as many features.
+        output: ``features`` of the upright image, or ``answers``: the image is turned into each of the four positions,
+            and each time the logarithms of the four positions' probabilities are four columns. Of an image unlike the
+            training set the network is less sure how it is turned.
         epochs: Passes over the images, each of them in all four positions.
         batch_size: Images of a step, before they are turned.
         peak_rate: Highest learning rate.
@@ -100,6 +103,7 @@ class TurnFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self,
         width: int = 16,
         *,
+        output: Literal["features", "answers"] = "features",
         epochs: int = 20,
         batch_size: int = 64,
         peak_rate: float = 0.2,
@@ -108,6 +112,7 @@ class TurnFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         verbose: bool = False,
     ) -> None:
         self.width = width
+        self.output = output
         self.epochs = epochs
         self.batch_size = batch_size
         self.peak_rate = peak_rate
@@ -117,6 +122,8 @@ class TurnFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any = None) -> TurnFeatures:
         """Train on images ``(n, channels, side, side)``."""
+        if self.output not in ("features", "answers"):
+            raise InputError(f"output must be 'features' or 'answers', got {self.output!r}")
         self.pixels_ = PixelScale.fit(X)
         channels, height, width = self.pixels_.shape
         if height != width or height < 8:
@@ -140,11 +147,20 @@ class TurnFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def transform(self, X: Any) -> Rows:
-        """Features of upright images."""
+        """Features of upright images, or answers for all positions."""
         check_is_fitted(self, "network_")
         images = torch.from_numpy(self.pixels_.encode(X))
+        look = self._answers if self.output == "answers" else self._features
         with torch.no_grad():
-            return torch.cat([self.network_(part)[0] for part in torch.split(images, CHUNK)]).numpy()
+            return torch.cat([look(part) for part in torch.split(images, CHUNK)]).numpy()
+
+    def _features(self, images: Tensor) -> Tensor:
+        features: Tensor = self.network_(images)[0]
+        return features
+
+    def _answers(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.network_(_turned(images)[0])[1]
+        return logits.log_softmax(1).reshape(TURNS, len(images), TURNS).movedim(0, 1).flatten(1)
 
     def told(self, X: Any) -> float:
         """Share of images, in all four positions, whose position is told rightly: how much there was to learn."""

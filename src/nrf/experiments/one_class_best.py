@@ -36,6 +36,8 @@ class Best:
     """Principal components that the detector sees, beside the length of the rest."""
     turn_epochs: int = 0
     """Epochs of a network that learns to tell turned images; its features take the place of pixels. Pixels if 0."""
+    answers: bool = False
+    """Whether the detector sees that network's answers instead, as they are, without principal components."""
     width: int = 16
     """Of that network."""
     members: int = 3
@@ -51,7 +53,8 @@ class Best:
         components = PrincipalComponents(self.components, random_state=seed)
         if self.turn_epochs == 0:
             return make_pipeline(components)
-        return make_pipeline(TurnFeatures(self.width, epochs=self.turn_epochs, random_state=seed), components)
+        turns = TurnFeatures(self.width, epochs=self.turn_epochs, random_state=seed)
+        return make_pipeline(turns.set_params(output="answers")) if self.answers else make_pipeline(turns, components)
 
     def detector(self, seed: int, **more: Any) -> NRFDetector:
         """The detector."""
