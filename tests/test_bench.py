@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +12,7 @@ import torch
 from torch import nn
 
 from nrf.bench import bench, training
-from nrf.bench.detection import rows_of, shuffled
+from nrf.bench.detection import _fitted, _streamed, rows_of, shuffled
 from nrf.bench.machine import bare_gradient, operations
 from nrf.bench.reference import plain_iteration, plain_revision
 from nrf.bench.timing import QUICK, Effort, Times, in_turn, threads
@@ -111,6 +112,14 @@ def test_threads_are_put_back():
     with threads(1):
         assert torch.get_num_threads() == 1
     assert torch.get_num_threads() == before
+
+
+def test_the_peak_of_streaming_is_that_of_its_process(tmp_path):
+    held = np.ones(400_000_000 // 8)  # in this process, and none of the other's business
+    rows = rows_of(500, 4)
+    _fitted(4).save(tmp_path / "model")
+    assert 50 < _streamed(tmp_path, rows, 500) < resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6 - 200
+    assert held[0] == 1
 
 
 def test_anomalies_keep_each_column_and_break_rows():
