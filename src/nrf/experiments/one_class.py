@@ -28,8 +28,6 @@ from nrf.experiments.watch import COLUMNS, chosen, values_of
 Results = Mapping[str, dict[str, Any]]
 
 METRICS = ("AUROC", "average precision")
-BEST = {"mnist": Best(turn_epochs=10), "cifar10": Best(turn_epochs=20)}
-"""Settings of `best`, chosen by anomalies made of held-out normal images (`nrf reproduce mnist-ablation`, …)."""
 ONLY_QUOTED = ("AnoGAN",)
 """Systems not run by us: hundreds of steps back to a code for each of 10,000 test images are beyond two cores."""
 
@@ -104,7 +102,7 @@ def best_cell(config: OneClassConfig, label: int, seed: int, out: Path) -> dict[
 
 def best_of(config: OneClassConfig) -> Best:
     """Settings of `best`; a quick experiment has quick ones."""
-    best = BEST[config.dataset]
+    best = config.best
     if config.max_train is None:
         return best
     return replace(best, components=5, members=1, iterations=5, turn_epochs=min(best.turn_epochs, 1), width=4)

@@ -15,8 +15,7 @@ from nrf.data import Splits
 from nrf.detect import NRFDetector, PrincipalComponents, TurnFeatures
 from nrf.detect.explain import explain
 from nrf.detect.selection import made_images
-from nrf.experiments.one_class_cells import measured
-from nrf.experiments.one_class_runs import WATCHED
+from nrf.experiments.one_class_cells import WATCHED, measured
 from nrf.experiments.watch import LAST, Curve
 from nrf.metrics import auroc, nearest_neighbour_score
 

@@ -26,6 +26,8 @@ Scores = NDArray[np.floating]
 Fit = Callable[[Splits, Preset, int], Scores]
 """A task, the preset the untrained control is built from, and epochs; to scores of the test images."""
 
+WATCHED = 0.05
+"""Share of the training images that is kept out of training, to tell how it goes."""
 SCORED = 500
 """Images of a batch that is scored."""
 KEPT_VARIANCE = 0.95
