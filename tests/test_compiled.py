@@ -22,6 +22,17 @@ def seeded():
     torch._dynamo.reset()
 
 
+@pytest.fixture
+def no_compiler(monkeypatch):
+    def fails(*args, **kwargs):
+        def call(*args):
+            raise RuntimeError("no C++ compiler found\nand a long story")
+
+        return call
+
+    monkeypatch.setattr(torch, "compile", fails)
+
+
 def _pair(replicas=1):
     us = [MLPPotential(widths=(8, 8)).build((2,)) for _ in range(replicas)]
     qs = [MLPGenerator(latent_dim=2, widths=(6,), sigma=0.3).build((2,)) for _ in range(replicas)]
@@ -140,14 +151,7 @@ def test_the_compiler_does_not_tire_of_many_models(monkeypatch):
         assert len(seen) == n
 
 
-def test_an_iteration_that_cannot_be_compiled_is_computed_part_by_part(monkeypatch, caplog):
-    def fails(*args, **kwargs):
-        def call(*args):
-            raise RuntimeError("no C++ compiler found")
-
-        return call
-
-    monkeypatch.setattr(torch, "compile", fails)
+def test_an_iteration_that_cannot_be_compiled_is_computed_part_by_part(no_compiler, caplog):
     torch.manual_seed(1)
     ours = InclusiveConfig().build(*_pair(), SGLD(0.05), Revision(2))
     torch.manual_seed(1)
@@ -181,14 +185,7 @@ def test_learners_compile_what_can_be_compiled():
     assert not InclusiveConfig().build(*images, SGLD(), Revision(2)).compile()
 
 
-def test_without_a_compiler_the_steps_are_taken_one_by_one(monkeypatch, caplog):
-    def fails(*args, **kwargs):
-        def call(*args):
-            raise RuntimeError("no C++ compiler found\nand a long story")
-
-        return call
-
-    monkeypatch.setattr(torch, "compile", fails)
+def test_without_a_compiler_the_steps_are_taken_one_by_one(no_compiler, caplog):
     u, q = _pair()
     reviser, plain = (Reviser(u, q, SGLD(0.05), Revision(3)) for _ in range(2))
     reviser.compile()

@@ -176,7 +176,7 @@ def test_sigma_zero_has_no_density(rng):
 def test_confinement_is_a_gaussian_factor():
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        u = MLPPotential((4,), confinement=2.0).build((1, 3))
+        u = MLPPotential(widths=(4,), confinement=2.0).build((1, 3))
     x = torch.randn(5, 1, 3, generator=torch.Generator().manual_seed(0))
     free = u.body(x).squeeze(-1)
     torch.testing.assert_close(u(x), free - x.flatten(1).square().sum(1) / 8)

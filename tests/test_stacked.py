@@ -25,7 +25,10 @@ from nrf.seeds import Streams, places, rand, randn, stream, streams
 R, ROWS = 3, 4
 
 MLPS = {
-    **{f"potential, {norm} norm": MLPPotential((8, 6), norm=norm) for norm in ("weight", "spectral", "batch", "none")},
+    **{
+        f"potential, {norm} norm": MLPPotential(widths=(8, 6), norm=norm)
+        for norm in ("weight", "spectral", "batch", "none")
+    },
     "generator": MLPGenerator(latent_dim=5, widths=(8, 6), output_norm="weight", output="tanh"),
     "generator, batch statistics": MLPGenerator(latent_dim=5, widths=(8,), statistics="batch"),
 }
@@ -118,7 +121,7 @@ def test_what_cannot_be_stacked_says_why():
 
 
 def test_stacking_leaves_the_replicas_alone():
-    networks = [MLPPotential((4,)).build((2,)) for _ in range(2)]
+    networks = [MLPPotential(widths=(4,)).build((2,)) for _ in range(2)]
     before = [p.clone() for p in networks[0].parameters()]
     stacked = stack(networks)
     with torch.no_grad():
@@ -128,7 +131,7 @@ def test_stacking_leaves_the_replicas_alone():
 
 
 def test_batches_go_together_replica_by_replica():
-    networks = [MLPPotential((4,), norm="batch").build((2,)) for _ in range(R)]
+    networks = [MLPPotential(widths=(4,), norm="batch").build((2,)) for _ in range(R)]
     stacked = stack(networks)
     a, b = torch.randn(R * 4, 2), torch.randn(R * 6, 2)
     u_a, u_b = together(stacked, a, b)
@@ -143,7 +146,7 @@ def test_batches_go_together_replica_by_replica():
 def test_closed_form_gradient_of_the_potential(activation, replicas):
     for shape in ((5,), (1, 4, 5)):
         confinement = 2.0 if activation == "tanh" else None
-        config = MLPPotential((8, 6), activation=activation, confinement=confinement)
+        config = MLPPotential(widths=(8, 6), activation=activation, confinement=confinement)
         nets = [config.build(shape) for _ in range(replicas)]
         u = stack(nets) if replicas > 1 else nets[0]
         assert hasattr(u, "gradient")
