@@ -226,7 +226,7 @@ REFUSED_ARRAYS = {
     "empty": (X[:0], ValueError, r"0 sample\(s\)"),
     "a column too few": (X[:, :2], ValueError, "has 2 features, but NRFDetector is expecting 3"),
     "a column too many": (np.c_[X, X[:, 0]], ValueError, "has 4 features, but NRFDetector is expecting 3"),
-    "infinity": (with_cell(INF), ValueError, "contains infinity"),
+    "infinity": (with_cell(INF), InputError, "column 'x1' has 1 infinite value; replace them"),
     "a string": (with_cell("abc", object), ValueError, "could not convert string to float: 'abc'"),
     "complex numbers": (X.astype(complex), ValueError, "Complex data not supported"),
     "a sparse matrix": (sparse.csr_matrix(X), TypeError, "dense data is required"),

@@ -437,6 +437,33 @@ def test_numbers_at_the_end_of_the_range():
     assert np.isfinite(small.encode([[1.7e308], [-1.7e308]])).all()
 
 
+def test_single_precision_gives_what_doubles_give():
+    rng = np.random.default_rng(0)
+    x = (rng.standard_cauchy((500, 4)) * [1, 1e-3, 1e4, 1] + [0, 0, 0, 1e3]).astype(np.float32)
+    x[::7, 1] = np.nan
+    encoder = TableEncoder.fit(x)
+    single, double = encoder.encode(x), encoder.encode(x.astype(np.float64))
+    np.testing.assert_allclose(single, double, rtol=1e-5, atol=1e-4)
+    assert (single != double).any()  # or the fast way was not taken
+
+
+@pytest.mark.parametrize("unit", [1e-60, 1e60])
+def test_units_beyond_single_precision(unit):
+    encoder = TableEncoder.fit(np.random.default_rng(0).normal(size=(100, 2)) * unit)
+    out = encoder.encode(np.zeros((3, 2), dtype=np.float32))
+    np.testing.assert_array_equal(out, encoder.encode(np.zeros((3, 2))))
+    largest = np.full((1, 2), np.finfo(np.float32).max)
+    assert np.isfinite(encoder.encode(largest)).all()
+    assert np.isfinite(encoder.encode(-largest)).all()
+
+
+def test_the_largest_number_of_single_precision_is_finite_when_encoded():
+    encoder = TableEncoder.fit(np.random.default_rng(0).normal(size=(100, 2)).astype(np.float32) * 1e-3 - 1)
+    out = encoder.encode(np.full((1, 2), np.finfo(np.float32).max))
+    assert np.isfinite(out).all()
+    assert (out[0, :2] > 80).all()
+
+
 def test_dropped_columns_are_named_in_one_warning():
     table = pd.DataFrame({"a": [1, 1, 1], "b": [1, 2, 3], "c": [None] * 3, "d": ["x"] * 3, "e": [True] * 3})
     with pytest.warns(UserWarning, match="left out") as caught:
@@ -725,11 +752,11 @@ def test_blocks_do_not_show(missing, order):
     encoder = TableEncoder.fit(x)
     out = encoder.encode(x)
     np.testing.assert_array_equal(out, np.concatenate([encoder.encode(x[i : i + 1]) for i in range(len(x))]))
-    np.testing.assert_array_equal(out, encoder.encode(pl.DataFrame(x)))
+    np.testing.assert_allclose(out, encoder.encode(pl.DataFrame(x)), atol=2e-6)  # a table's go by way of doubles
     for j in (0, 1, 129):
         c = encoder.columns[j]
         z = np.nan_to_num(squash((x[:, j].astype(float) - c.median) / c.scale))
-        np.testing.assert_allclose(out[:, encoder.groups[j][1].start], z, atol=1e-6)
+        np.testing.assert_allclose(out[:, encoder.groups[j][1].start], z, atol=2e-6)
 
 
 # ------------------------------------------------------------------------------------------------------------ decode

@@ -22,6 +22,7 @@ from nrf.errors import InputError
 Kind = Literal["numeric", "boolean", "categorical", "datetime", "missing"]
 Value = float | int | bool | str | dt.datetime | None
 Doubles = npt.NDArray[np.float64]
+Floats = npt.NDArray[np.floating]
 Objects = npt.NDArray[np.object_]
 
 TAIL = 3.0  # where the squash leaves the straight line, in scales from the median
@@ -48,12 +49,12 @@ def squash(z: npt.ArrayLike) -> Doubles:
     return out
 
 
-def squash_in_place(z: Doubles) -> None:
+def squash_in_place(z: Floats) -> None:
     """:func:`squash` for a contiguous array, which is overwritten. Logarithms are taken in the tails only."""
     flat = z.reshape(-1)
     far = np.flatnonzero(np.abs(flat) > TAIL)
     if far.size:
-        tail = flat[far]
+        tail = flat[far].astype(np.float64)
         flat[far] = np.copysign(TAIL + np.log1p(np.minimum(np.abs(tail), LARGEST) - TAIL), tail)
 
 

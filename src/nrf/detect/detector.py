@@ -202,7 +202,8 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
             return X
         least = 2 if fitting else 1
         kinds = [np.float64, np.float32]
-        return validate_data(self, X, reset=False, dtype=kinds, ensure_all_finite="allow-nan", ensure_min_samples=least)
+        # The encoder refuses infinite values, by column.
+        return validate_data(self, X, reset=False, dtype=kinds, ensure_all_finite=False, ensure_min_samples=least)
 
     def _rows_of(self, X: Any) -> Tensor:
         encoder = self.pixels_ or self.encoder_

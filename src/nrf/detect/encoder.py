@@ -17,6 +17,7 @@ from nrf.detect.columns import (
     CategoricalColumn,
     Column,
     DatetimeColumn,
+    Doubles,
     DroppedColumn,
     KeptColumn,
     Kind,
@@ -234,7 +235,10 @@ class TableEncoder:
                 out[:, -1] += 1
 
     def _scale(self, out: npt.NDArray[np.float32], block: Callable[[slice], Array]) -> None:
-        """Fill the outputs of all scaled columns, block by block, so that little memory is needed on top."""
+        """Fill the outputs of all scaled columns, block by block, so that little memory is needed on top.
+
+        Numbers given in single precision are scaled in it: half the memory to go through, and no more is known of them.
+        """
         scaled = [
             (c, s)
             for c, s in zip(self.kept_columns, self._starts, strict=False)
@@ -245,13 +249,20 @@ class TableEncoder:
         flagged = np.array([c.has_missing for c, _ in scaled])
         target = slice(0, len(scaled)) if starts[-1] == len(scaled) - 1 else starts
         n_rows = max(1, BLOCK // len(scaled))
-        buffer = np.empty((min(n_rows, len(out)), len(scaled)))
+        rest = np.zeros(1)
+        if block(slice(0, 0)).dtype == np.float32 and _fit_single_precision(medians, scales):
+            exact, medians, scales = medians, medians.astype(np.float32), scales.astype(np.float32)
+            rest = ((exact - medians) / scales).astype(np.float32)  # what rounding takes off a large median
+        rounded = (np.abs(rest) > np.finfo(np.float32).eps).any()
+        buffer = np.empty((min(n_rows, len(out)), len(scaled)), medians.dtype)
         with np.errstate(over="ignore"):
             for start in range(0, len(out), n_rows):
                 rows = slice(start, min(start + n_rows, len(out)))
                 z = buffer[: rows.stop - start]
                 np.subtract(block(rows), medians, out=z)
                 np.divide(z, scales, out=z)
+                if rounded:
+                    np.subtract(z, rest, out=z)
                 missing = np.isnan(z)
                 if missing.any():
                     z[missing] = 0  # the median
@@ -324,6 +335,12 @@ class TableEncoder:
                 "the table does not fit the one the encoder was fitted on:" + "".join(f"\n- {w}" for w in wrong)
             )
         return tuple(found[c.name] for c in self.kept_columns)
+
+
+def _fit_single_precision(medians: Doubles, scales: Doubles) -> bool:
+    """Whether no median is too large and no scale too small for a number of single precision."""
+    single = np.finfo(np.float32)
+    return bool((np.abs(medians) < single.max).all() and (scales > single.tiny).all() and (scales < single.max).all())
 
 
 def _missing(values: Array) -> npt.NDArray[np.bool_]:
