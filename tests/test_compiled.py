@@ -133,6 +133,28 @@ def test_a_compiled_iteration_takes_the_same_steps(case):
         assert any(not torch.equal(value, first[f"{name} {key}"]) for key, value in state.items()), name
 
 
+def test_a_compiled_iteration_sees_what_changes_between_calls():
+    def learner():
+        torch.manual_seed(1)
+        u = MLPPotential(widths=(4, 3)).build((5,))
+        q = MLPGenerator(latent_dim=2, widths=(6,), sigma=0.3, norm="batch").build((5,))
+        q.network[0].bias.requires_grad_(False)  # has no gradient but rounding
+        return InclusiveConfig(control_weight=0.1).build(u, q, SGLD(0.05), Revision(2))
+
+    ours, plain = learner(), learner()
+    assert ours.compile()
+    long = torch.randn(5, 12).t()
+    mine, theirs = (streams([0], "test") for _ in range(2))
+    for batch, training in ((torch.randn(8, 5), True), (long, True), (long[:8], True), (torch.randn(8, 5), False)):
+        for one in (ours, plain):
+            one.generator.train(training)
+        got, want = ours.update(batch, mine), plain.update(batch, theirs)
+        for name in want:
+            torch.testing.assert_close(got[name], want[name], rtol=1e-4, atol=1e-5)
+    assert ours._whole.works
+    assert len(ours._whole._compiled) == 3  # a strided batch of eight is no case of its own
+
+
 def test_the_compiler_does_not_tire_of_many_models(monkeypatch):
     seen = []
 

@@ -111,9 +111,21 @@ class Reviser:
         return True
 
 
-def compiled_once(function: Callable[..., Any], example: tuple[Any, ...], what: str, instead: str) -> Any:
-    """The function, compiled for arguments like these; None, with a warning, where the compiler is missing or fails."""
-    compiled = torch.compile(_with_code_of_its_own(function), dynamic=False)
+def compiled_once(
+    function: Callable[..., Any], example: tuple[Any, ...], what: str, instead: str, *, trusted: bool = False
+) -> Any:
+    """The function, compiled for arguments like these; None, with a warning, where the compiler is missing or fails.
+
+    Args:
+        function: What to compile.
+        example: Arguments.
+        what: The function in words, for the warning.
+        instead: What happens if it does not work, for the warning.
+        trusted: The caller sees to it that nothing the compiler relied on changes (shapes, strides, types, modes of
+            modules, numbers that are no tensors): calls are not checked for it.
+    """
+    options: dict[str, Any] | None = {"guard_filter_fn": torch.compiler.skip_all_guards_unsafe} if trusted else None
+    compiled = torch.compile(_with_code_of_its_own(function), dynamic=False, options=options)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
