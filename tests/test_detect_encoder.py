@@ -422,6 +422,16 @@ def test_standard_deviation_where_quartiles_agree():
     assert tiny.encode(x * 1e-200)[0, 0] > 3
 
 
+def test_scaling_by_deviation():
+    x = np.concatenate([np.linspace(0, 1e-3, 800), np.linspace(-10, 0, 200)])[:, None]
+    by_quartiles, by_deviation = (TableEncoder.fit(x, scaling=how).columns[0] for how in ("quartiles", "deviation"))
+    assert by_quartiles.median == by_deviation.median
+    np.testing.assert_allclose(by_deviation.scale, x.std())
+    assert by_quartiles.scale < by_deviation.scale / 2
+    with pytest.raises(InputError, match="'quartiles' or 'deviation', got 'range'"):
+        TableEncoder.fit(x, scaling="range")
+
+
 def test_rounding_errors_are_no_scale():
     x = np.array([0.1 + 0.2] * 50 + [0.3] * 50 + [1.0] * 5)[:, None]
     (c,) = TableEncoder.fit(x).columns

@@ -53,13 +53,17 @@ def test_turns_are_told_and_repeat(features):
     assert features.transform(_arrows(5, 2)).shape == (5, 32)
 
 
-def test_answers_are_of_the_four_positions_one_after_the_other(features):
+def test_answers_say_how_sure_the_network_is_in_each_position(features):
     answers = clone(features).set_params(output="answers").fit(_arrows(160, 0))
-    found = answers.transform(_arrows(40, 3)).reshape(40, 4, 4)
-    np.testing.assert_allclose(np.exp(found).sum(2), 1, rtol=1e-4)
-    assert (found.argmax(2) == np.arange(4)).mean() > 0.9
-    turned = answers.transform(_arrows(40, 3, fallen=True)).reshape(40, 4, 4)
-    np.testing.assert_allclose(turned[:, 0], found[:, 1], rtol=1e-3, atol=1e-3)
+    upright = answers.transform(_arrows(40, 3))
+    assert upright.shape == (40, 4)
+    assert (upright <= 0).all()
+    assert (np.exp(upright) > 0.5).mean() > 0.9
+    with torch.no_grad():
+        logits = answers.network_(torch.from_numpy(answers.pixels_.encode(_arrows(40, 3))).rot90(2, (2, 3)))[1]
+    np.testing.assert_allclose(upright[:, 2], (logits / 2).log_softmax(1)[:, 2].numpy(), rtol=1e-3, atol=1e-4)
+    fallen = answers.transform(_arrows(40, 3, fallen=True))
+    assert (np.exp(fallen) < 0.5).mean() > 0.9
     with pytest.raises(InputError, match="'features' or 'answers'"):
         TurnFeatures(output="logits").fit(_arrows(8, 0))
 

@@ -25,6 +25,9 @@ Doubles = npt.NDArray[np.float64]
 Floats = npt.NDArray[np.floating]
 Objects = npt.NDArray[np.object_]
 
+Scaling = Literal["quartiles", "deviation"]
+"""What numbers are divided by: the distance of the quartiles, which no wild value moves, or the standard deviation, for
+columns where half of all rows lie closely together and the other half is no noise."""
 TAIL = 3.0  # where the squash leaves the straight line, in scales from the median
 IQR_OF_NORMAL = 1.349  # interquartile range of a standard normal
 NOISE = 4 * float(np.finfo(np.float64).eps)  # a range this small, relative to its ends, is that of rounding errors
@@ -247,7 +250,9 @@ KeptColumn = NumericColumn | BooleanColumn | CategoricalColumn | DatetimeColumn
 Column = KeptColumn | DroppedColumn
 
 
-def fit_column(name: str, kind: Kind, values: npt.NDArray[Any], max_levels: int, hash_buckets: int) -> Column:
+def fit_column(
+    name: str, kind: Kind, values: npt.NDArray[Any], max_levels: int, hash_buckets: int, scaling: Scaling = "quartiles"
+) -> Column:
     """The record of one training column.
 
     Args:
@@ -256,6 +261,7 @@ def fit_column(name: str, kind: Kind, values: npt.NDArray[Any], max_levels: int,
         values: Doubles with NaN for missing values, or strings and ``None`` for a categorical column.
         max_levels: More levels than these are hashed.
         hash_buckets: Number of buckets for them.
+        scaling: What numbers are divided by: see :data:`Scaling`.
     """
     if kind == "categorical":
         return _fit_levels(name, values, max_levels, hash_buckets)
@@ -269,7 +275,7 @@ def fit_column(name: str, kind: Kind, values: npt.NDArray[Any], max_levels: int,
         return DroppedColumn(name, "constant", low if kind == "numeric" else None)
     if kind == "boolean":
         return BooleanColumn(name, common=bool(seen.mean() > 0.5), has_missing=has_missing)
-    median, scale = _median_and_scale(seen, low, high)
+    median, scale = _median_and_scale(seen, low, high, scaling)
     if kind == "numeric" and low < high and math.isfinite(high - low) and ((seen == low) | (seen == high)).all():
         median, scale = high if (seen == high).mean() > 0.5 else low, high - low
     if kind == "datetime":
@@ -290,14 +296,14 @@ def _fit_levels(name: str, values: Objects, max_levels: int, hash_buckets: int) 
     return CategoricalColumn(name, (), hash_buckets, has_missing, tuple(sorted({level_hash(v) for v in levels})))
 
 
-def _median_and_scale(seen: Doubles, low: float, high: float) -> tuple[float, float]:
+def _median_and_scale(seen: Doubles, low: float, high: float, scaling: Scaling) -> tuple[float, float]:
     if low == high:  # the same wherever it is given: the flag alone tells rows apart
         return low, 1.0
     # Numbers near the end of the range are brought down by a power of two first: their differences would overflow.
     unit = 2.0**-4 if max(-low, high) > LARGEST / 16 else 1.0
     first, median, third = _quartiles(seen * unit)
     scale = (third - first) / IQR_OF_NORMAL
-    if scale <= max(NOISE * max(abs(first), abs(third)), 1e-290):
+    if scaling == "deviation" or scale <= max(NOISE * max(abs(first), abs(third)), 1e-290):
         # Relative to the greatest distance, so that squares neither overflow nor vanish.
         reach = max(high * unit - median, median - low * unit)
         scale = reach * float(np.std((seen * unit - median) / reach)) or reach

@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
 from nrf.detect.calibration import Calibration, false_discoveries
+from nrf.detect.columns import Scaling
 from nrf.detect.encoder import TableEncoder
 from nrf.detect.frames import in_common_form, is_table
 from nrf.detect.members import Members, build_members, train_members
@@ -63,6 +64,9 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         potential: A module ``(n, *event) → (n,)`` of your own, in place of the default one.
         generator: A :class:`nrf.models.LatentGenerator` of your own.
         max_levels: Categorical columns with more levels are hashed.
+        scaling: Numbers are divided by the distance of their ``quartiles``, which no wild value moves, or by their
+            standard ``deviation``, for columns in which half of all rows lie closely together, such as a network's
+            answers.
         warm_start: ``fit`` goes on from the networks of the fit before, with its encoding.
         callbacks: Called as ``callback(detector, numbers)`` about once an epoch; one that returns True ends training.
             ``score_samples`` and ``p_values`` of the detector are then those of the model as it is.
@@ -97,6 +101,7 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         potential: nn.Module | None = None,
         generator: LatentGenerator | None = None,
         max_levels: int = 64,
+        scaling: Scaling = "quartiles",
         warm_start: bool = False,
         callbacks: Sequence[Callback] | None = None,
         random_state: int | np.random.RandomState | None = None,
@@ -120,6 +125,7 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         self.potential = potential
         self.generator = generator
         self.max_levels = max_levels
+        self.scaling = scaling
         self.warm_start = warm_start
         self.callbacks = callbacks
         self.random_state = random_state
@@ -177,7 +183,7 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         self.pixels_: PixelScale | None = None
         if is_table(X):
             validate_data(self, X, skip_check_array=True)
-            self.encoder_ = TableEncoder.fit(X, max_levels=self.max_levels)
+            self.encoder_ = TableEncoder.fit(X, max_levels=self.max_levels, scaling=self.scaling)
         elif getattr(X, "ndim", 2) == 4:
             self.pixels_ = PixelScale.fit(X)
             self.n_features_in_ = int(np.prod(np.shape(X)[1:]))
@@ -185,7 +191,7 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
             X = validate_data(
                 self, X, dtype=[np.float64, np.float32], ensure_all_finite="allow-nan", ensure_min_samples=2
             )
-            self.encoder_ = TableEncoder.fit(X, max_levels=self.max_levels)
+            self.encoder_ = TableEncoder.fit(X, max_levels=self.max_levels, scaling=self.scaling)
         if self.encoder_ is not None and not self.encoder_.kept_columns:
             raise InputError("no column is left: all are constant or empty; give columns that vary")
 

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,7 @@ from nrf.detect.columns import (
     KeptColumn,
     Kind,
     NumericColumn,
+    Scaling,
     SchemaError,
     Value,
     fit_column,
@@ -88,7 +89,13 @@ class TableEncoder:
 
     @classmethod
     def fit(
-        cls, table: Any, *, max_levels: int = 64, hash_buckets: int = 32, names: Sequence[str] | None = None
+        cls,
+        table: Any,
+        *,
+        max_levels: int = 64,
+        hash_buckets: int = 32,
+        names: Sequence[str] | None = None,
+        scaling: Scaling = "quartiles",
     ) -> TableEncoder:
         """Learn columns, scales and levels from a training table.
 
@@ -99,12 +106,15 @@ class TableEncoder:
             max_levels: Categorical columns with more levels are hashed.
             hash_buckets: Into so many buckets.
             names: Names for the columns of an array.
+            scaling: Divide numbers by the distance of their quartiles, or by their standard ``deviation``.
         """
+        if scaling not in get_args(Scaling):
+            raise InputError(f"scaling must be 'quartiles' or 'deviation', got {scaling!r}")
         if isinstance(table, Frame) and names is not None:
             raise InputError("names are for arrays, a frame has its own; give them to as_columns instead")
         frame = table if isinstance(table, Frame) else as_columns(table, names)
         columns = tuple(
-            fit_column(name, kind, frame.column(i), max_levels, hash_buckets)
+            fit_column(name, kind, frame.column(i), max_levels, hash_buckets, scaling)
             for i, (name, kind) in enumerate(zip(frame.names, frame.kinds, strict=True))
         )
         encoder = cls(columns, frame.source, max_levels, hash_buckets)

@@ -23,6 +23,8 @@ from nrf.training.classify import ClassifierTraining, fit_classifier
 Rows = NDArray[np.float32]
 
 TURNS = 4
+SOFTENED = 2.0
+"""What logits are divided by, before they are answers."""
 CHUNK = 500
 """Images of a batch that is transformed."""
 
@@ -86,8 +88,9 @@ class TurnFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     Args:
         width: Channels of the network's first convolution; eight times as many features.
         output: ``features`` of the upright image, or ``answers``: the image is turned into each of the four positions,
-            and each time the logarithms of the four positions' probabilities are four columns. Of an image unlike the
-            training set the network is less sure how it is turned.
+            and the logarithm of the probability that the network gives to the right one is a column. Of an image unlike
+            the training set it is less sure how it is turned. Logits are halved before, or most images would have the
+            same answer. For a detector with ``scaling="deviation"``.
         epochs: Passes over the images, each of them in all four positions.
         batch_size: Images of a step, before they are turned.
         peak_rate: Highest learning rate.
@@ -147,7 +150,7 @@ class TurnFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def transform(self, X: Any) -> Rows:
-        """Features of upright images, or answers for all positions."""
+        """Features of upright images, or how sure the network is in each position."""
         check_is_fitted(self, "network_")
         images = torch.from_numpy(self.pixels_.encode(X))
         look = self._answers if self.output == "answers" else self._features
@@ -160,7 +163,8 @@ class TurnFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def _answers(self, images: Tensor) -> Tensor:
         logits: Tensor = self.network_(_turned(images)[0])[1]
-        return logits.log_softmax(1).reshape(TURNS, len(images), TURNS).movedim(0, 1).flatten(1)
+        answers = (logits / SOFTENED).log_softmax(1).reshape(TURNS, len(images), TURNS)
+        return torch.diagonal(answers, dim1=0, dim2=2)
 
     def told(self, X: Any) -> float:
         """Share of images, in all four positions, whose position is told rightly: how much there was to learn."""

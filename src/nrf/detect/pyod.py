@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
+from nrf.detect.columns import Scaling
 from nrf.detect.detector import NRFDetector
 from nrf.errors import InputError
 from nrf.models import LatentGenerator
@@ -49,6 +50,7 @@ class NRF(BaseDetector):  # type: ignore[misc]
         potential: A module of your own in place of the default one.
         generator: A generator of your own.
         max_levels: Categorical columns with more levels are hashed.
+        scaling: Divide numbers by the distance of their ``quartiles``, or by their standard ``deviation``.
         device: Where to compute.
         verbose: 1 shows a progress bar.
 
@@ -79,6 +81,7 @@ class NRF(BaseDetector):  # type: ignore[misc]
         potential: nn.Module | None = None,
         generator: LatentGenerator | None = None,
         max_levels: int = 64,
+        scaling: Scaling = "quartiles",
         device: str = "cpu",
         verbose: int = 0,
     ) -> None:
@@ -99,6 +102,7 @@ class NRF(BaseDetector):  # type: ignore[misc]
         self.potential = potential
         self.generator = generator
         self.max_levels = max_levels
+        self.scaling = scaling
         self.device = device
         self.verbose = verbose
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from nrf.experiments.board import Place
-from nrf.experiments.one_class_best import CONTROLS, Best, detect_on
+from nrf.experiments.one_class_best import CONTROLS, KEPT, Best, detect_on
 from nrf.experiments.one_class_cells import COMPARED, TRAINED, compare, load, train_on
 from nrf.experiments.one_class_figures import curves, pictures
 from nrf.experiments.one_class_paper import NAMES, quoted
@@ -64,7 +64,7 @@ class OneClass:
                 key = line.key(label, seed)
                 out = folder / "runs" / key
                 if line.preset is None:
-                    compute = partial(best_cell, config, label, seed, out)
+                    compute = partial(best_cell, config, label, seed, out, folder.parent / KEPT)
                     found.append(Cell(key, compute, Place(line.name, label, seed)))
                 else:
                     compute = partial(run_cell, config, line, label, seed, out)
@@ -95,9 +95,10 @@ def run_cell(config: OneClassConfig, line: Line, label: int, seed: int, out: Pat
     return {"curve": train_on(sized(config, line, label, seed), task, out)}
 
 
-def best_cell(config: OneClassConfig, label: int, seed: int, out: Path) -> dict[str, Any]:
+def best_cell(config: OneClassConfig, label: int, seed: int, out: Path, kept: Path) -> dict[str, Any]:
     """Our detector at its best: its numbers after every epoch, and controls."""
-    return detect_on(best_of(config), load(config.dataset, label, config.max_train, config.max_test), seed, out)
+    task = load(config.dataset, label, config.max_train, config.max_test)
+    return detect_on(best_of(config), task, seed, out, kept)
 
 
 def best_of(config: OneClassConfig) -> Best:

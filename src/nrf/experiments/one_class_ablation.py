@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from nrf.experiments.board import Place
-from nrf.experiments.one_class_best import Best, detect_on
+from nrf.experiments.one_class_best import KEPT, Best, detect_on
 from nrf.experiments.one_class_cells import load
 from nrf.experiments.one_class_paper import NAMES
 from nrf.experiments.record import Row
@@ -97,7 +97,8 @@ class ImageAblation:
         for name in config.changes:
             for label in config.classes:
                 key = cell_key(name, label)
-                found.append(Cell(key, partial(changed_cell, config, name, label), Place(name, label, 0)))
+                compute = partial(changed_cell, config, name, label, folder.parent / KEPT)
+                found.append(Cell(key, compute, Place(name, label, 0)))
         return found
 
     def summarise(self, config: ImageAblationConfig, results: Results, folder: Path) -> Outcome:
@@ -123,12 +124,12 @@ def changed(dataset: str, name: str) -> Best:
     return replace(START[dataset], **CHANGES[dataset][name])
 
 
-def changed_cell(config: ImageAblationConfig, name: str, label: int) -> dict[str, Any]:
+def changed_cell(config: ImageAblationConfig, name: str, label: int, kept: Path) -> dict[str, Any]:
     """One change on one class."""
     best = changed(config.dataset, name)
     if config.max_train is not None:  # quick
         best = replace(best, components=min(best.components, 8), iterations=5, turn_epochs=min(best.turn_epochs, 1))
-    return detect_on(best, load(config.dataset, label, config.max_train, config.max_test), 0)
+    return detect_on(best, load(config.dataset, label, config.max_train, config.max_test), 0, kept=kept)
 
 
 def _numbers(curve: Sequence[Mapping[str, float]]) -> dict[str, float]:

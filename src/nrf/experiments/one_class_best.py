@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from joblib import Memory
 from numpy.typing import NDArray
 from sklearn.pipeline import Pipeline, make_pipeline
 
@@ -24,6 +25,8 @@ Images = NDArray[np.float32]
 SHOWN = 10
 """Images of each kind that are kept for the pictures."""
 PULLED_STEPS = 500
+KEPT = "features"
+"""Folder, beside those of the experiments, for networks that are learned before the detector."""
 CONTROLS = ("1-NN on the features of `best`", "untrained potential on the features of `best`")
 
 
@@ -36,7 +39,7 @@ class Best:
     turn_epochs: int = 0
     """Epochs of a network that learns to tell turned images; its features take the place of pixels. Pixels if 0."""
     answers: bool = False
-    """Whether the detector sees that network's answers instead, as they are, without principal components."""
+    """Whether the detector sees how sure that network is in each of the four positions, and no principal components."""
     width: int = 16
     """Of that network."""
     members: int = 3
@@ -47,23 +50,31 @@ class Best:
     n_steps: int | None = None
     learning_rate: float | None = None
 
-    def features(self, seed: int) -> Pipeline:
-        """What is learned before the detector."""
+    def features(self, images: Images, seed: int, kept: Path | None = None) -> Pipeline:
+        """What is learned of images before the detector; networks are read from the folder where they are kept."""
         components = PrincipalComponents(self.components, random_state=seed)
         if self.turn_epochs == 0:
-            return make_pipeline(components)
-        turns = TurnFeatures(self.width, epochs=self.turn_epochs, random_state=seed)
-        return make_pipeline(turns.set_params(output="answers")) if self.answers else make_pipeline(turns, components)
+            return make_pipeline(components.fit(images))
+        turns = Memory(kept, verbose=0).cache(learned_turns)(self.width, self.turn_epochs, seed, images)
+        if self.answers:
+            return make_pipeline(turns.set_params(output="answers"))
+        return make_pipeline(turns, components.fit(turns.transform(images)))
 
     def detector(self, seed: int, **more: Any) -> NRFDetector:
         """The detector."""
         names = ("iterations", "sigma", "n_steps", "learning_rate")
+        more |= {"scaling": "deviation"} if self.answers else {}
         return NRFDetector(
             n_members=self.members, random_state=seed, **{name: getattr(self, name) for name in names}, **more
         )
 
 
-def detect_on(best: Best, task: Splits, seed: int, out: Path | None = None) -> dict[str, Any]:
+def learned_turns(width: int, epochs: int, seed: int, images: Images) -> TurnFeatures:
+    """A network that tells turned images: most of the work, and the same for many settings of the detector."""
+    return TurnFeatures(width, epochs=epochs, random_state=seed).fit(images)
+
+
+def detect_on(best: Best, task: Splits, seed: int, out: Path | None = None, kept: Path | None = None) -> dict[str, Any]:
     """Learn features and fields of a class; numbers after every epoch, controls, and what pictures need.
 
     Args:
@@ -71,13 +82,14 @@ def detect_on(best: Best, task: Splits, seed: int, out: Path | None = None) -> d
         task: Normal images, and test images of all classes.
         seed: Of everything.
         out: Folder for images pulled to normal, where features can be turned back into images.
+        kept: Folder in which networks that were learned before the detector are kept and found again.
     """
     assert task.test is not None
     assert task.test_labels is not None
     order = np.random.default_rng(seed).permutation(len(task.train))
     n_watched = max(2, round(WATCHED * len(order)))
     watched, learned = task.train[order[:n_watched]], task.train[order[n_watched:]]
-    features = best.features(seed).fit(learned)
+    features = best.features(learned, seed, kept)
     train, test, held = (features.transform(images) for images in (learned, task.test, watched))
     made = [features.transform(images) for images in _made(watched)]
     curve: Curve = []
