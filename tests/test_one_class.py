@@ -12,7 +12,7 @@ from nrf.experiments import one_class_ablation as ablation
 from nrf.experiments import one_class_cells as cells
 from nrf.experiments import one_class_figures
 from nrf.experiments.one_class import OneClass
-from nrf.experiments.one_class_best import CONTROLS, Best, detect_on
+from nrf.experiments.one_class_best import ANSWERS_ALONE, CONTROLS, Best, detect_on
 from nrf.experiments.one_class_cells import COMPARED
 from nrf.experiments.one_class_paper import METHODS, NAMES, quoted
 from nrf.experiments.one_class_runs import CONFIGS, sized
@@ -109,6 +109,19 @@ def test_best_learns_its_class_from_normal_images(invented, tmp_path, turn_epoch
     assert (labels[found["typical"] + found["untypical"]] == 0).all()
     assert (tmp_path / "pulled.npz").is_file() == (turn_epochs == 0)
     assert ("turns told" in found) == (turn_epochs > 0)
+
+
+@pytest.mark.filterwarnings("ignore:columns left out")  # invented images leave little doubt
+def test_networks_are_learned_once_and_their_answers_are_a_control(invented, tmp_path, monkeypatch):
+    best = Best(members=1, iterations=20, turn_epochs=2, width=4, answers=True)
+    task = cells.load("mnist", 1)
+    first = detect_on(best, task, 0, kept=tmp_path)
+    assert set(first["controls"]) == {*CONTROLS, ANSWERS_ALONE}
+    monkeypatch.setattr("nrf.detect.TurnFeatures.fit", None)  # not needed again
+    again = detect_on(replace(best, iterations=10), task, 0, kept=tmp_path)
+    assert again["controls"][ANSWERS_ALONE] == first["controls"][ANSWERS_ALONE]
+    with pytest.raises(TypeError):
+        detect_on(best, task, 1, kept=tmp_path)
 
 
 @pytest.mark.parametrize("name", CONFIGS)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from nrf.experiments.board import Place
-from nrf.experiments.one_class_best import CONTROLS, KEPT, Best, detect_on
+from nrf.experiments.one_class_best import ANSWERS_ALONE, CONTROLS, KEPT, Best, detect_on
 from nrf.experiments.one_class_cells import COMPARED, TRAINED, compare, load, train_on
 from nrf.experiments.one_class_figures import curves, pictures
 from nrf.experiments.one_class_paper import NAMES, quoted
@@ -138,10 +138,11 @@ def _compared_rows(config: OneClassConfig, results: Results) -> Iterator[Row]:
             beside = quoted(config.dataset, name) if known and metric == "AUROC" else None
             yield from _rows(config, name, metric, by_class, beside, None, "last" if name in TRAINED else None)
     best = config.lines[0]
-    for name in CONTROLS:
-        there = {label: best.key(label, 0) for label in range(config.classes) if best.key(label, 0) in results}
+    keys = {label: best.key(label, 0) for label in range(config.classes)}
+    controls = {label: results[key]["controls"] for label, key in keys.items() if key in results}
+    for name in (*CONTROLS, ANSWERS_ALONE):
         for metric in METRICS:
-            by_class = {label: [results[key]["controls"][name][metric]] for label, key in there.items()}
+            by_class = {label: [found[name][metric]] for label, found in controls.items() if name in found}
             yield from _rows(config, name, metric, by_class, None, None, None)
     for name in ONLY_QUOTED:
         for label, (mean, sd) in enumerate(quoted(config.dataset, name)[: config.classes]):
@@ -199,7 +200,10 @@ def _spread(mean: float, sd: float | None) -> str:
 
 
 def _features(best: Best) -> str:
-    what = "features of a network that has learned to tell turned images" if best.turn_epochs else "the pixels"
+    network = f"a network that has learned to tell turned images in {best.turn_epochs} epochs"
+    if best.turn_epochs and best.answers:
+        return f"the answers of {network}, one for each position, {best.members} fields"
+    what = f"features of {network}" if best.turn_epochs else "the pixels"
     return f"{best.components} principal components of {what} and the length of the rest, {best.members} fields"
 
 

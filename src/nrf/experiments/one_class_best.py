@@ -28,6 +28,8 @@ PULLED_STEPS = 500
 KEPT = "features"
 """Folder, beside those of the experiments, for networks that are learned before the detector."""
 CONTROLS = ("1-NN on the features of `best`", "untrained potential on the features of `best`")
+ANSWERS_ALONE = "sum of the answers of `best`"
+"""A control where the detector sees answers of a network: what they say without a field."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,8 @@ def detect_on(best: Best, task: Splits, seed: int, out: Path | None = None, kept
     scores = detector.score_samples(test)
     normal = np.flatnonzero(task.test_labels == 0)
     by_score = normal[np.argsort(-scores[normal])]
-    scaled = [(rows / train.std(0)).astype(np.float32) for rows in (train, test)]
+    spread = train.std(0)
+    scaled = [(rows / np.where(spread > 0, spread, 1)).astype(np.float32) for rows in (train, test)]
     controls = (
         nearest_neighbour_score(*scaled),
         best.detector(seed).set_params(iterations=1, learning_rate=1e-12).fit(train).score_samples(test),
@@ -115,6 +118,8 @@ def detect_on(best: Best, task: Splits, seed: int, out: Path | None = None, kept
         "untypical": by_score[-SHOWN:].tolist(),
         "controls": {name: measured(values, task) for name, values in zip(CONTROLS, controls, strict=True)},
     }
+    if best.turn_epochs and best.answers:
+        found["controls"][ANSWERS_ALONE] = measured(test.sum(1), task)
     if best.turn_epochs:
         found["turns told"] = features[0].told(watched)
     elif out is not None:
