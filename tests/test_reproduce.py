@@ -282,6 +282,32 @@ def test_part_of_a_matrix_is_run_and_summarised(matrix):
     assert matrix.log() == ["30", "31", "70", "71"]
 
 
+def test_lines_are_picked_by_a_part_of_their_name(matrix, monkeypatch):
+    named = [
+        Cell(f"{line}{label}", functools.partial(square, str(matrix.folder.parent / "log"), i), Place(line, label, 0))
+        for i, (line, label) in enumerate(
+            (line, label) for line in ("slow net", "quick net", "other") for label in (3, 7)
+        )
+    ]
+    monkeypatch.setattr(Matrix, "cells", lambda self, config, folder: named)
+    matrix(lines=("quick", "slow"), classes=(7,))
+    assert (matrix.folder.parent / "log").read_text().split() == ["3", "1"]  # in the order asked for
+    with pytest.raises(InputError, match="--lines: no name has 'fast' in it; there is slow net; quick net; other"):
+        matrix(lines=("fast",))
+
+
+def test_another_machine_goes_on_with_the_cells_of_a_store(matrix, tmp_path):
+    matrix(classes=(7,), store=tmp_path / "store")
+    (stored,) = (tmp_path / "store").glob("matrix-*")
+    assert sorted(path.name for path in stored.rglob("*.json")) == ["c70.json", "c71.json", "wall.json"]
+    (stored / "wall.json").write_text("1000.0")
+    total = matrix(out=tmp_path / "elsewhere", store=tmp_path / "store")
+    assert total == 30**2 + 31**2 + 70**2 + 71**2
+    assert matrix.log() == ["30", "31", "70", "71"]  # none was computed twice
+    assert len(list(stored.glob("cells/*.json"))) == 4
+    assert json.loads((stored / "wall.json").read_text()) >= 1000
+
+
 def test_time_that_is_over_ends_a_sitting(matrix):
     matrix(max_hours=1)
     assert matrix.log() == ["30", "31", "70"]  # the cell that ran out of time left nothing

@@ -36,8 +36,10 @@ def reproduce(
     jobs: int = 2,
     classes: tuple[int, ...] = (),
     seeds: tuple[int, ...] = (),
+    lines: tuple[str, ...] = (),
     epochs: int | None = None,
     max_hours: float | None = None,
+    store: Path | None = None,
     inception_weights: Path | None = None,
     quiet: bool = False,
 ) -> int:
@@ -52,8 +54,11 @@ def reproduce(
         jobs: Processes at a time.
         classes: Where there is a matrix of runs: of these classes only.
         seeds: Where there is a matrix of runs: of these seeds only.
+        lines: Where there is a matrix of runs: of the lines whose name holds one of these texts, in that order.
         epochs: In place of the experiment's own number.
         max_hours: Stop after that long; the same command goes on.
+        store: A folder that outlives `out`: finished cells are looked for there and copied there, so that another
+            machine can go on.
         inception_weights: Where images are scored: by Inception with the weights of this file (torch-fidelity's) in
             place of the project's classifier.
         quiet: No progress bar.
@@ -68,6 +73,8 @@ def reproduce(
         return 0
     if name is None:
         raise InputError("which experiment? `nrf reproduce NAME`; `nrf reproduce --list` shows them")
-    options = Options(out, results, jobs, quick, quiet, classes, seeds, epochs, max_hours, inception_weights)
+    options = Options(
+        out, results, jobs, quick, quiet, classes, seeds, lines, epochs, max_hours, store, inception_weights
+    )
     run_experiment(find_experiment(name), options, print)
     return 0

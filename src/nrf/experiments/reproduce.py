@@ -103,10 +103,14 @@ class Options:
     """Of a matrix of runs: these classes only; all if none is given."""
     seeds: tuple[int, ...] = ()
     """These seeds only."""
+    lines: tuple[str, ...] = ()
+    """These lines only: those whose name holds one of these texts, in the order of the texts."""
     epochs: int | None = None
     """In place of the experiment's own number."""
     max_hours: float | None = None
     """Stop after that long; what is missing is computed at the next call."""
+    store: Path | None = None
+    """Folder that outlives ``out``: finished cells are looked for there first, and copied there."""
     inception_weights: Path | None = None
     """Where images are scored: by Inception with the weights of this file."""
 
@@ -141,6 +145,8 @@ def reproduce(experiment: Experiment, options: Options, say: Callable[[str], Non
     cells = experiment.cells(config, folder)
     if len({cell.key for cell in cells}) != len(cells):
         raise InputError(f"{experiment.name} names two cells alike")
+    if options.store is not None:
+        _copy_cells(options.store / folder.name, folder)
     wall = _run_missing(experiment.name, picked(cells, options), folder, options)
     stored = {cell.key: _stored(folder, cell.key) for cell in cells if _path(folder, cell.key).is_file()}
     if not stored or (len(stored) < len(cells) and not experiment.partial):
@@ -183,8 +189,8 @@ def _resized(experiment: Experiment, options: Options) -> Any:
 
 
 def picked(cells: Sequence[Cell], options: Options) -> list[Cell]:
-    """The cells of the chosen classes and seeds."""
-    found = list(cells)
+    """The cells of the chosen lines, classes and seeds."""
+    found = list(cells) if not options.lines else _of_lines(cells, options.lines)
     for name, wanted, of in (
         ("classes", options.classes, attrgetter("label")),
         ("seeds", options.seeds, attrgetter("seed")),
@@ -200,11 +206,23 @@ def picked(cells: Sequence[Cell], options: Options) -> list[Cell]:
     return found
 
 
+def _of_lines(cells: Sequence[Cell], texts: Sequence[str]) -> list[Cell]:
+    found: dict[str, Cell] = {}
+    for text in texts:
+        of_text = [cell for cell in cells if cell.place is not None and text in cell.place.line]
+        if not of_text:
+            known = list(dict.fromkeys(cell.place.line for cell in cells if cell.place is not None))
+            there = "; ".join(known) or "no such thing in this experiment"
+            raise InputError(f"--lines: no name has {text!r} in it; there is {there}")
+        found |= {cell.key: cell for cell in of_text}
+    return list(found.values())
+
+
 def _run_missing(name: str, cells: Sequence[Cell], folder: Path, options: Options) -> float:
     """Compute the cells that are not there yet; returns the seconds spent on this experiment so far."""
     from joblib import Parallel, delayed
 
-    spent = json.loads((folder / "wall.json").read_text()) if (folder / "wall.json").is_file() else 0.0
+    spent = _wall(folder)
     missing = [cell for cell in cells if not _path(folder, cell.key).is_file()]
     started = time.perf_counter()
     stop_at = math.inf if options.max_hours is None else time.time() + 3600 * options.max_hours
@@ -218,7 +236,24 @@ def _run_missing(name: str, cells: Sequence[Cell], folder: Path, options: Option
         for _ in Parallel(n_jobs=options.jobs, return_as="generator_unordered", pre_dispatch=options.jobs)(work()):
             advance()
             _write_wall(folder, spent + time.perf_counter() - started)
+            if options.store is not None:
+                _copy_cells(folder, options.store / folder.name)
     return _write_wall(folder, spent + time.perf_counter() - started)
+
+
+def _copy_cells(source: Path, target: Path) -> None:
+    """Copy the finished cells that are not there yet, and the time that went into all of them."""
+    for path in sorted(source.glob("cells/*.json")):
+        copy = _path(target, path.stem)
+        if not copy.is_file():
+            write_atomically(copy, path.read_bytes())
+    _write_wall(target, max(_wall(source), _wall(target)))
+
+
+def _wall(folder: Path) -> float:
+    """Seconds spent on an experiment so far."""
+    path = folder / "wall.json"
+    return float(json.loads(path.read_text())) if path.is_file() else 0.0
 
 
 def _write_wall(folder: Path, seconds: float) -> float:
