@@ -57,6 +57,8 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         sigma: Noise of the generator's proposals, in units of the scaled columns.
         n_steps: Sampler steps L of a revision.
         step_size: Step size of the sampler.
+        first_step_size: Step size of a revision's first step, if steps are to fall to ``step_size`` in its course.
+            Larger ones bring in proposals from afar: with ``sigma=3`` and 0.05 here for columns with long tails.
         temperature: Temperature of the sampler.
         learning_rate: Of both networks.
         batch_size: Rows a batch; by the number of rows if None.
@@ -94,6 +96,7 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         sigma: float | None = None,
         n_steps: int | None = None,
         step_size: float | None = None,
+        first_step_size: float | None = None,
         temperature: float | None = None,
         learning_rate: float | None = None,
         batch_size: int | None = None,
@@ -118,6 +121,7 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         self.sigma = sigma
         self.n_steps = n_steps
         self.step_size = step_size
+        self.first_step_size = first_step_size
         self.temperature = temperature
         self.learning_rate = learning_rate
         self.batch_size = batch_size
@@ -277,8 +281,8 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         return [] if self.encoder_ is None else self.encoder_.surprises
 
     def _changes(self) -> dict[str, Any]:
-        names = ("widths", "latent_dim", "sigma", "n_steps", "step_size", "temperature", "learning_rate")
-        return {name: getattr(self, name) for name in (*names, "batch_size", "iterations")}
+        names = ("widths", "latent_dim", "sigma", "n_steps", "step_size", "first_step_size", "temperature")
+        return {name: getattr(self, name) for name in (*names, "learning_rate", "batch_size", "iterations")}
 
     # ------------------------------------------------------------------------------------------------------- scoring
 

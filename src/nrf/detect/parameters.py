@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 SHARES = {"calibration_share": 0.9, "false_alarm_rate": 0.999, "contamination": 0.5}
 """Parameters above 0 and up to this."""
 COUNTS = ("n_members", "iterations", "batch_size", "latent_dim")
-NUMBERS = ("sigma", "step_size", "temperature", "learning_rate")
+NUMBERS = ("sigma", "step_size", "first_step_size", "temperature", "learning_rate")
 
 
 def check_parameters(detector: NRFDetector) -> None:

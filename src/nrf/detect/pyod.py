@@ -43,6 +43,7 @@ class NRF(BaseDetector):  # type: ignore[misc]
         sigma: Noise of the generator's proposals.
         n_steps: Sampler steps of a revision.
         step_size: Step size of the sampler.
+        first_step_size: Step size of a revision's first step, if steps are to fall to ``step_size``.
         temperature: Temperature of the sampler.
         learning_rate: Of both networks.
         batch_size: Rows a batch.
@@ -74,6 +75,7 @@ class NRF(BaseDetector):  # type: ignore[misc]
         sigma: float | None = None,
         n_steps: int | None = None,
         step_size: float | None = None,
+        first_step_size: float | None = None,
         temperature: float | None = None,
         learning_rate: float | None = None,
         batch_size: int | None = None,
@@ -95,6 +97,7 @@ class NRF(BaseDetector):  # type: ignore[misc]
         self.sigma = sigma
         self.n_steps = n_steps
         self.step_size = step_size
+        self.first_step_size = first_step_size
         self.temperature = temperature
         self.learning_rate = learning_rate
         self.batch_size = batch_size

@@ -74,7 +74,7 @@ def recipe_for(n_rows: int, shape: Shape, changes: dict[str, Any], spacing: floa
         n_rows: Training rows.
         shape: ``(columns,)`` after encoding, or ``(channels, height, width)``.
         changes: ``widths``, ``latent_dim``, ``sigma``, ``n_steps``, ``step_size``, ``temperature``, ``learning_rate``,
-            ``batch_size`` or ``iterations`` in place of the default; None stands for the default.
+            ``first_step_size``, ``batch_size`` or ``iterations`` in place of the default; None stands for the default.
         spacing: How far apart rows of a table are, see :func:`spacing_of`.
     """
     given = {name: value for name, value in changes.items() if value is not None}
@@ -179,9 +179,30 @@ def _with(recipe: Recipe, given: dict[str, Any]) -> Recipe:
     rate = given.pop("learning_rate", None)
     if rate is not None:
         recipe = replace(recipe, learner=replace(recipe.learner, potential_lr=rate, generator_lr=rate))
+    first = given.pop("first_step_size", None)
     if "widths" in given and not isinstance(recipe.potential, MLPPotential):
         raise InputError("widths are those of perceptrons; images of this shape get a convolutional pair")
     for name, value in given.items():
         part: Any = getattr(recipe, places[name])
         recipe = replace(recipe, **{places[name]: replace(part, **{name: value})})
-    return recipe
+    if first is None:
+        return recipe
+    if "step_size" not in given and first > 0:  # rows so far apart that their own step is larger: then none falls
+        first = max(first, recipe.sampler.step_size)
+    return replace(recipe, sampler=falling(recipe.sampler, first, recipe.revision.n_steps))
+
+
+def falling(sampler: SGLD, first: float, n_steps: int) -> SGLD:
+    """The sampler with steps that fall from the first size to its own in so many steps, nearly by a constant factor.
+
+    Example:
+        >>> steps = falling(SGLD(step_size=0.002), 0.05, 20)
+        >>> [round(steps.step_sizes(l, 1)[0], 4) for l in (0, 10, 19)]
+        [0.05, 0.0071, 0.002]
+    """
+    if not first >= sampler.step_size:
+        raise InputError(f"first_step_size must be at least step_size, {sampler.step_size:g}, got {first:g}")
+    if n_steps < 2:
+        raise InputError("first_step_size is for revisions of two steps or more; leave it out, or raise n_steps")
+    power = math.log(first / sampler.step_size) / math.log(1 + (n_steps - 1) / n_steps)
+    return replace(sampler, step_size=first, decay=(float(n_steps), power))

@@ -29,7 +29,7 @@ KEPT = "features"
 """Folder, beside those of the experiments, for networks that are learned before the detector."""
 CONTROLS = ("1-NN on the features of `best`", "untrained potential on the features of `best`")
 ANSWERS_ALONE = "sum of the answers of `best`"
-"""A control where the detector sees answers of a network: what they say without a field."""
+"""A control where the detector sees answers of a network: what they say without a field, log p added up."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,7 @@ class Best:
     """Of the detector; its default if not given."""
     sigma: float | None = None
     n_steps: int | None = None
+    first_step_size: float | None = None
     learning_rate: float | None = None
 
     def features(self, images: Images, seed: int, kept: Path | None = None) -> Pipeline:
@@ -64,7 +65,7 @@ class Best:
 
     def detector(self, seed: int, **more: Any) -> NRFDetector:
         """The detector."""
-        names = ("iterations", "sigma", "n_steps", "learning_rate")
+        names = ("iterations", "sigma", "n_steps", "first_step_size", "learning_rate")
         more |= {"scaling": "deviation"} if self.answers else {}
         return NRFDetector(
             n_members=self.members, random_state=seed, **{name: getattr(self, name) for name in names}, **more
@@ -119,7 +120,7 @@ def detect_on(best: Best, task: Splits, seed: int, out: Path | None = None, kept
         "controls": {name: measured(values, task) for name, values in zip(CONTROLS, controls, strict=True)},
     }
     if best.turn_epochs and best.answers:
-        found["controls"][ANSWERS_ALONE] = measured(test.sum(1), task)
+        found["controls"][ANSWERS_ALONE] = measured(-np.square(test).sum(1), task)
     if best.turn_epochs:
         found["turns told"] = features[0].told(watched)
     elif out is not None:

@@ -70,7 +70,10 @@ def _lines(prefix: str, best_seeds: int) -> tuple[Line, ...]:
 CONFIGS = {
     "mnist-one-class": OneClassConfig("mnist", _lines("mnist", best_seeds=2), epochs=50, best=Best(turn_epochs=10)),
     "cifar10-one-class": OneClassConfig(
-        "cifar10", _lines("cifar10-one-class", best_seeds=1), epochs=5, best=Best(turn_epochs=10, answers=True)
+        "cifar10",
+        _lines("cifar10-one-class", best_seeds=1),
+        epochs=5,
+        best=Best(turn_epochs=10, answers=True, sigma=3.0, first_step_size=0.05),
     ),
 }
 
