@@ -6,6 +6,11 @@ import functools
 import io
 import json
 import math
+import os
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -324,6 +329,58 @@ def test_without_part_summaries_missing_cells_are_an_error(toy):
         toy(classes=(1,))
     with pytest.raises(InputError, match="has no epochs to set"):
         toy(epochs=3)
+
+
+STOPPED = """
+import functools, os, sys, time
+from pathlib import Path
+sys.path.insert(0, {tests!r})
+from test_reproduce import Matrix, Cell, Options, reproduce
+
+def wait(folder, i):
+    Path(folder, f"pid{{i}}").write_text(str(os.getpid()))
+    time.sleep(600)
+
+folder = Path({folder!r})
+Matrix.cells = lambda self, config, out: [Cell(f"c{{i}}", functools.partial(wait, str(folder), i)) for i in range(2)]
+reproduce(Matrix(folder / "log"), Options(folder / "runs", folder / "results", jobs=2, quiet=True), print)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").is_file(), reason="processes are looked up in /proc")
+def test_a_polite_kill_ends_the_workers_too(tmp_path):
+    script = STOPPED.format(tests=str(Path(__file__).parent), folder=str(tmp_path))
+    with (tmp_path / "stderr").open("w") as said:
+        process = subprocess.Popen([sys.executable, "-c", script], stderr=said)
+    pids = [tmp_path / f"pid{i}" for i in range(2)]
+    try:
+        _wait_for(lambda: all(path.is_file() and path.read_text() for path in pids))
+        workers = [int(path.read_text()) for path in pids]
+        assert process.pid not in workers
+        process.terminate()
+        assert process.wait(30) != 0
+        assert "KeyboardInterrupt" in (tmp_path / "stderr").read_text()
+        _wait_for(lambda: not any(map(_runs, workers)), 20)
+    finally:
+        process.kill()
+        for path in pids:
+            if path.is_file() and path.read_text() and _runs(int(path.read_text())):
+                os.kill(int(path.read_text()), signal.SIGKILL)
+
+
+def _wait_for(condition, seconds=60):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.1)
+
+
+def _runs(pid):
+    """Whether there is such a process that is no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def test_the_board_tells_what_is_done_and_how_far_the_rest_is(matrix, tmp_path):

@@ -30,6 +30,7 @@ from nrf.experiments.record import Record, Row, commit, machine
 from nrf.experiments.report import Report, Table
 from nrf.training import ProgressBar
 from nrf.training.checkpoint import versions, write_atomically
+from nrf.training.process import terminable
 
 STOP_AT: ContextVar[float] = ContextVar("STOP_AT", default=math.inf)
 """Time, as of :func:`time.time`, from which on a cell that can go on later stops with :class:`OutOfTime`."""
@@ -232,7 +233,7 @@ def _run_missing(name: str, cells: Sequence[Cell], folder: Path, options: Option
             if time.time() < stop_at:
                 yield delayed(_compute)(cell, folder, stop_at)
 
-    with _display(name, cells, missing, folder, options) as advance:
+    with terminable(), _display(name, cells, missing, folder, options) as advance:
         for _ in Parallel(n_jobs=options.jobs, return_as="generator_unordered", pre_dispatch=options.jobs)(work()):
             advance()
             _write_wall(folder, spent + time.perf_counter() - started)
