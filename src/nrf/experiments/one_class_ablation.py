@@ -25,6 +25,8 @@ from nrf.experiments.watch import values_of
 
 Results = Mapping[str, dict[str, Any]]
 
+WIDE = {"sigma": 3.0, "first_step_size": 0.05}
+"""Proposals wider than the rows, and steps that bring them in."""
 CHANGES: dict[str, dict[str, dict[str, Any]]] = {
     "mnist": {
         "one field": {},
@@ -42,12 +44,16 @@ CHANGES: dict[str, dict[str, dict[str, Any]]] = {
     },
     "cifar10": {
         "one field": {},
-        "answers of turns": {"answers": True},
         "pixels": {"turn_epochs": 0},
-        "answers, 20 epochs of turns": {"answers": True, "turn_epochs": 20},
-        "answers, three fields": {"answers": True, "members": 3},
-        "answers, 5 epochs of turns": {"answers": True, "turn_epochs": 5},
         "80 components": {"components": 80},
+        "answers of turns": {"answers": True},
+        "answers, σ 3": {"answers": True, "sigma": 3.0},
+        "answers, steps from 0.05": {"answers": True, "first_step_size": 0.05},
+        "answers, σ 3, steps from 0.05": {"answers": True, **WIDE},
+        "answers, σ 5, steps from 0.05": {"answers": True, **WIDE, "sigma": 5.0},
+        "answers, σ 3, steps from 0.05, three fields": {"answers": True, **WIDE, "members": 3},
+        "answers, σ 3, steps from 0.05, 5 epochs of turns": {"answers": True, **WIDE, "turn_epochs": 5},
+        "answers, σ 3, steps from 0.05, 20 epochs of turns": {"answers": True, **WIDE, "turn_epochs": 20},
     },
 }
 """Changes of where the search started, by dataset and name."""
