@@ -8,7 +8,7 @@ import torch
 from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 
-from nrf.detect import NRFDetector, PrincipalComponents, TurnFeatures
+from nrf.detect import NRFDetector, OneSided, PrincipalComponents, TurnFeatures
 from nrf.detect.features import _turned
 from nrf.errors import InputError
 from nrf.metrics import auroc
@@ -86,3 +86,33 @@ def test_a_detector_behind_them_finds_fallen_images(features):
 def test_what_cannot_be_turned():
     with pytest.raises(InputError, match="square"):
         TurnFeatures().fit(np.random.default_rng(0).random((4, 1, 8, 12)))
+
+
+def test_one_side_is_harmless():
+    """Anomalies are too high; a density alone takes rows that are lower than usual for anomalies as well."""
+    rng = np.random.default_rng(0)
+    train, low, usual, high = (rng.normal(size=(n, 2)) for n in (800, 200, 200, 200))
+    low, high = low - 5, high + 5
+    plain = NRFDetector(iterations=200, random_state=0).fit(train)
+    told = make_pipeline(OneSided("high"), NRFDetector(iterations=200, random_state=0)).fit(train)
+
+    def lower(detector, rows):
+        """How often they score lower than usual rows."""
+        return auroc(detector.score_samples(np.concatenate([usual, rows])), np.repeat([0, 1], 200))
+
+    assert lower(plain, low) > 0.95
+    assert lower(told, low) < 0.5
+    assert lower(told, high) > 0.95
+    cut = OneSided("low", share=0.5).fit(train)
+    np.testing.assert_allclose(cut.transform(high), np.tile(np.median(train, axis=0), (200, 1)), rtol=1e-5)
+    np.testing.assert_allclose(cut.transform(low), low, rtol=1e-6)
+
+
+def test_sides_that_cannot_be():
+    rows = np.zeros((4, 2))
+    with pytest.raises(InputError, match="'low' or 'high', got 'left'"):
+        OneSided("left").fit(rows)
+    with pytest.raises(InputError, match="share must lie between 0 and 1, got 1"):
+        OneSided(share=1).fit(rows)
+    with pytest.raises(InputError, match="rows have 3 columns, at fit there were 2"):
+        OneSided().fit(rows).transform(np.zeros((1, 3)))

@@ -6,11 +6,12 @@ from nrf.detect.calibration import Calibration, false_discoveries
 from nrf.detect.columns import SchemaError
 from nrf.detect.detector import NRFDetector
 from nrf.detect.encoder import TableEncoder
-from nrf.detect.features import PrincipalComponents, TurnFeatures
+from nrf.detect.features import OneSided, PrincipalComponents, TurnFeatures
 
 __all__ = [
     "Calibration",
     "NRFDetector",
+    "OneSided",
     "PrincipalComponents",
     "SchemaError",
     "TableEncoder",

@@ -1,6 +1,7 @@
-"""Images as a few numbers, learned without labels: what a detector of tables can work on.
+"""Images as a few numbers, learned without labels, and columns of which one side is harmless: what a detector of tables
+can work on.
 
-Both are transformers of scikit-learn, to stand before :class:`nrf.detect.NRFDetector` in a pipeline.
+All are transformers of scikit-learn, to stand before :class:`nrf.detect.NRFDetector` in a pipeline.
 """
 
 from __future__ import annotations
@@ -79,6 +80,46 @@ class PrincipalComponents(TransformerMixin, BaseEstimator):  # type: ignore[misc
         return rows.reshape(len(rows), *self.shape_)
 
 
+class OneSided(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Columns of which one side alone can be wrong: what lies far on the other side is brought to where that begins.
+
+    To a density a loss that is lower than usual, or an answer that is surer, is as strange as one that is too high.
+    After this it is not: all rows beyond a quantile are alike.
+
+    Args:
+        wrong: The side on which anomalies lie, ``low`` or ``high`` values.
+        share: Of the training rows, on the other side, that are made alike.
+
+    Example:
+        >>> losses = OneSided("high").fit([[1.0], [2.0], [3.0], [4.0], [5.0]])
+        >>> losses.transform([[-9.0], [3.0], [99.0]]).ravel().tolist()
+        [2.0, 3.0, 99.0]
+    """
+
+    def __init__(self, wrong: Literal["low", "high"] = "low", *, share: float = 0.25) -> None:
+        self.wrong = wrong
+        self.share = share
+
+    def fit(self, X: Any, y: Any = None) -> OneSided:
+        """Find where the harmless side of each column begins, in rows ``(n, columns)``."""
+        if self.wrong not in ("low", "high"):
+            raise InputError(f"wrong must be 'low' or 'high', got {self.wrong!r}")
+        if not 0 < self.share < 1:
+            raise InputError(f"share must lie between 0 and 1, got {self.share!r}")
+        rows = _flat(X)
+        self.ends_ = np.quantile(rows, 1 - self.share if self.wrong == "low" else self.share, axis=0).astype(np.float32)
+        return self
+
+    def transform(self, X: Any) -> Rows:
+        """Rows with their harmless side cut off."""
+        check_is_fitted(self, "ends_")
+        rows = _flat(X)
+        if rows.shape[1] != len(self.ends_):
+            raise InputError(f"rows have {rows.shape[1]} columns, at fit there were {len(self.ends_)}")
+        cut = np.minimum if self.wrong == "low" else np.maximum
+        return np.asarray(cut(rows, self.ends_), dtype=np.float32)
+
+
 class TurnFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """What a network makes of images that has learned to tell by how many quarters they are turned.
 
@@ -90,8 +131,8 @@ class TurnFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         output: ``features`` of the upright image, or ``answers``: the image is turned into each of the four positions,
             and how little sure the network is of the right one is a column, ``−√(−log p)``: 0 where it is sure. Of an
             image unlike the training set it is less sure how it is turned. Logits are halved before, or most images
-            would have the same answer; without the root tails would be longer. For a detector with
-            ``scaling="deviation", sigma=3, first_step_size=0.05``.
+            would have the same answer; without the root tails would be longer. For :class:`OneSided`, since to be surer
+            than usual is no fault, and then a detector with ``scaling="deviation", sigma=3, first_step_size=0.05``.
         epochs: Passes over the images, each of them in all four positions.
         batch_size: Images of a step, before they are turned.
         peak_rate: Highest learning rate.

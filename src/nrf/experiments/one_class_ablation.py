@@ -25,8 +25,8 @@ from nrf.experiments.watch import values_of
 
 Results = Mapping[str, dict[str, Any]]
 
-WIDE = {"sigma": 3.0, "first_step_size": 0.05}
-"""Proposals wider than the rows, and steps that bring them in."""
+WIDE: dict[str, Any] = {"answers": True, "sigma": 3.0, "first_step_size": 0.05}
+"""Answers, proposals wider than their rows, and steps that bring them in."""
 CHANGES: dict[str, dict[str, dict[str, Any]]] = {
     "mnist": {
         "one field": {},
@@ -49,11 +49,12 @@ CHANGES: dict[str, dict[str, dict[str, Any]]] = {
         "answers of turns": {"answers": True},
         "answers, σ 3": {"answers": True, "sigma": 3.0},
         "answers, steps from 0.05": {"answers": True, "first_step_size": 0.05},
-        "answers, σ 3, steps from 0.05": {"answers": True, **WIDE},
-        "answers, σ 5, steps from 0.05": {"answers": True, **WIDE, "sigma": 5.0},
-        "answers, σ 3, steps from 0.05, three fields": {"answers": True, **WIDE, "members": 3},
-        "answers, σ 3, steps from 0.05, 5 epochs of turns": {"answers": True, **WIDE, "turn_epochs": 5},
-        "answers, σ 3, steps from 0.05, 20 epochs of turns": {"answers": True, **WIDE, "turn_epochs": 20},
+        "answers, σ 3, steps from 0.05": WIDE,
+        "answers, σ 5, steps from 0.05": WIDE | {"sigma": 5.0},
+        "answers, σ 3, steps from 0.05, one-sided": WIDE | {"one_sided": True},
+        "the same, three fields": WIDE | {"one_sided": True, "members": 3},
+        "the same, one field, 5 epochs of turns": WIDE | {"one_sided": True, "turn_epochs": 5},
+        "the same, one field, 20 epochs of turns": WIDE | {"one_sided": True, "turn_epochs": 20},
     },
 }
 """Changes of where the search started, by dataset and name."""
@@ -74,7 +75,7 @@ class ImageAblationConfig:
 
 CONFIGS = {
     "mnist-ablation": ImageAblationConfig("mnist", (2, 5, 8), tuple(CHANGES["mnist"])),
-    "cifar10-one-class-ablation": ImageAblationConfig("cifar10", (1, 4), tuple(CHANGES["cifar10"])),
+    "cifar10-one-class-ablation": ImageAblationConfig("cifar10", (0, 1, 3), tuple(CHANGES["cifar10"])),
 }
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sklearn.pipeline import Pipeline, make_pipeline
 
 from nrf.data import Splits
-from nrf.detect import NRFDetector, PrincipalComponents, TurnFeatures
+from nrf.detect import NRFDetector, OneSided, PrincipalComponents, TurnFeatures
 from nrf.detect.explain import explain
 from nrf.detect.selection import made_images
 from nrf.experiments.one_class_cells import WATCHED, measured
@@ -42,6 +42,8 @@ class Best:
     """Epochs of a network that learns to tell turned images; its features take the place of pixels. Pixels if 0."""
     answers: bool = False
     """Whether the detector sees how sure that network is in each of the four positions, and no principal components."""
+    one_sided: bool = False
+    """Whether answers that are surer than usual are as good as usual ones to the detector."""
     width: int = 16
     """Of that network."""
     members: int = 3
@@ -60,7 +62,9 @@ class Best:
             return make_pipeline(components.fit(images))
         turns = Memory(kept, verbose=0).cache(learned_turns)(self.width, self.turn_epochs, seed, images)
         if self.answers:
-            return make_pipeline(turns.set_params(output="answers"))
+            turns.set_params(output="answers")
+            sides = [OneSided("low").fit(turns.transform(images))] if self.one_sided else []
+            return make_pipeline(turns, *sides)
         return make_pipeline(turns, components.fit(turns.transform(images)))
 
     def detector(self, seed: int, **more: Any) -> NRFDetector:
@@ -120,7 +124,7 @@ def detect_on(best: Best, task: Splits, seed: int, out: Path | None = None, kept
         "controls": {name: measured(values, task) for name, values in zip(CONTROLS, controls, strict=True)},
     }
     if best.turn_epochs and best.answers:
-        found["controls"][ANSWERS_ALONE] = measured(-np.square(test).sum(1), task)
+        found["controls"][ANSWERS_ALONE] = measured(-np.square(features[0].transform(task.test)).sum(1), task)
     if best.turn_epochs:
         found["turns told"] = features[0].told(watched)
     elif out is not None:

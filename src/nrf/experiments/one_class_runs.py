@@ -73,7 +73,7 @@ CONFIGS = {
         "cifar10",
         _lines("cifar10-one-class", best_seeds=1),
         epochs=5,
-        best=Best(turn_epochs=10, answers=True, sigma=3.0, first_step_size=0.05),
+        best=Best(turn_epochs=10, answers=True, one_sided=True, sigma=3.0, first_step_size=0.05),
     ),
 }
 
