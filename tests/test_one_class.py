@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.stats import multivariate_normal
 
 from nrf.data import Splits
 from nrf.experiments import one_class_ablation as ablation
@@ -157,3 +158,11 @@ def test_every_change_is_one_and_the_table_is_made(invented, tmp_path, name):
         record = reproduce(ablation.ImageAblation(name), options, lambda text: None)
         assert {row.method for row in record.rows} == set(config.changes[:2])
         assert all(np.isfinite(row.mean) for row in record.rows)
+
+
+def test_kernel_density_where_dimensions_are_many():
+    rng = np.random.default_rng(0)
+    train, rows = rng.normal(size=(30, 120)), rng.normal(size=(7, 120))
+    each = [[multivariate_normal(mean, 0.25).logpdf(row) for mean in train] for row in rows]
+    want = [np.logaddexp.reduce(of_row) - np.log(30) for of_row in each]
+    np.testing.assert_allclose(cells.kernel_log_density(train, rows, 0.5), want, rtol=1e-8)

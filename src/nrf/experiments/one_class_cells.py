@@ -95,16 +95,35 @@ def _one_class_svm(task: Splits, preset: Preset, epochs: int) -> Scores:
     return np.asarray(OneClassSVM(gamma="scale", nu=0.1).fit(train).score_samples(test))
 
 
+def kernel_log_density(train: Images, rows: Images, width: float) -> Scores:
+    """Log-density of rows under Gaussians of that width on the training rows, as it is written.
+
+    scikit-learn's ``KernelDensity`` adds up by differences of bounds, which cancel where dimensions are many: on 116
+    components of MNIST it is off by 35 nats, and so is the order of its scores.
+    """
+    from scipy.special import logsumexp
+    from sklearn.metrics import euclidean_distances
+
+    parts = [
+        logsumexp(-euclidean_distances(part, train, squared=True) / (2 * width**2), axis=1)
+        for part in np.array_split(rows.astype(np.float64), -(-len(rows) // SCORED))
+    ]
+    d = train.shape[1]
+    return np.asarray(np.concatenate(parts) - np.log(len(train)) - d / 2 * np.log(2 * np.pi * width**2))
+
+
 def _kernel_density(task: Splits, preset: Preset, epochs: int) -> Scores:
-    from sklearn.model_selection import GridSearchCV
-    from sklearn.neighbors import KernelDensity
+    from sklearn.model_selection import KFold
 
     train, test = _components(task)
     scale = float(train.std())
-    widths = [scale * width for width in BANDWIDTHS]
-    search = GridSearchCV(KernelDensity(), {"bandwidth": widths}, cv=3).fit(train[:BANDWIDTH_ROWS])
-    model = KernelDensity(bandwidth=search.best_params_["bandwidth"]).fit(train)
-    return np.asarray(model.score_samples(test))
+    some = train[:BANDWIDTH_ROWS]
+
+    def held_out(width: float) -> float:
+        folds = KFold(3).split(some)
+        return float(np.mean([kernel_log_density(some[a], some[b], width * scale).mean() for a, b in folds]))
+
+    return kernel_log_density(train, test, scale * max(BANDWIDTHS, key=held_out))
 
 
 def _isolation_forest(task: Splits, preset: Preset, epochs: int) -> Scores:
