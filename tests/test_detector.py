@@ -20,7 +20,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import nn
 
 from nrf.detect import NRFDetector, parallel, recipe
-from nrf.detect.explain import counterfactual_images
+from nrf.detect.explain import _Field, counterfactual_images, revised_rows
 from nrf.detect.selection import labelled_auroc, made_anomalies, made_images, synthetic_auroc
 from nrf.detect.storage import _digest
 from nrf.errors import CheckpointError, InputError, NonFiniteError
@@ -409,6 +409,37 @@ def test_a_normal_row_has_nothing_to_change(table):
     assert found.p_value > 0.05
 
 
+def test_a_climb_moves_rows_and_not_their_surprise_below_none(fitted, ring):
+    field, outside = _Field(fitted), fitted._encode(ring[2][100:])
+    there = field.climb(outside, float(np.median(fitted.calibration_.scores)), 500)
+    assert (there[:, fitted.members_.surprises] >= 0).all()
+    assert (field.values(there) > field.values(outside)).all()
+    on_the_ring = fitted._encode(ring[0])[:, :2].norm(dim=1).mean()
+    assert ((there[:, :2].norm(dim=1) / on_the_ring - 1).abs() < 0.3).float().mean() > 0.9
+
+
+def test_revised_rows_end_on_the_ring(fitted, ring):
+    middle = ring[2][:100]
+    rows = np.array([list(row.values()) for row in revised_rows(fitted, middle, n_steps=1000)])
+    radius = np.hypot(rows[:, 0], rows[:, 1])
+    assert (np.abs(radius - 1) < 0.35).mean() > 0.9
+    assert np.abs(rows[:, 2] - 2 * rows[:, 0]).mean() < 0.3
+    repeated = revised_rows(fitted, middle[:3], n_steps=5)
+    assert repeated == revised_rows(fitted, middle[:3], n_steps=5)
+    assert repeated != revised_rows(fitted, middle[:3], n_steps=5, random_state=1)
+    still = revised_rows(fitted, middle[:3], n_steps=5, temperature=0.0, step_size=1e-9)
+    np.testing.assert_allclose([list(row.values()) for row in still], middle[:3], rtol=1e-4, atol=1e-4)
+    with pytest.raises(InputError, match="n_steps must be at least 1"):
+        revised_rows(fitted, middle, n_steps=0)
+
+
+def test_revised_rows_of_a_table_have_levels_of_training(table):
+    row = _frame(50, seed=3).dropna().iloc[[0]].assign(kind="huge")
+    (found,) = revised_rows(table, row, n_steps=50)
+    assert found["kind"] in ("small", "large")
+    assert found["ok"] in (True, False)
+
+
 def test_what_cannot_be_explained_says_so(ring):
     ranks = NRFDetector(**FAST, combine="rank").fit(ring[0])
     with pytest.raises(InputError, match="ranks have no gradient"):
@@ -429,6 +460,8 @@ def test_images_get_a_convolutional_pair():
     assert 0 <= revised.min() <= revised.max() <= 255
     with pytest.raises(InputError, match="no columns to explain"):
         detector.explain(images[:1])
+    with pytest.raises(InputError, match="images have no columns"):
+        revised_rows(detector, images[:1])
     flat = NRFDetector(iterations=3, random_state=0).fit(rng.random((30, 1, 5, 7)))
     assert flat.score_samples(rng.random((4, 1, 5, 7))).shape == (4,)
 
