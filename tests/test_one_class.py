@@ -10,11 +10,11 @@ from scipy.stats import multivariate_normal
 
 from nrf.data import Splits
 from nrf.experiments import one_class_ablation as ablation
+from nrf.experiments import one_class_best
 from nrf.experiments import one_class_cells as cells
-from nrf.experiments import one_class_figures
-from nrf.experiments.one_class import OneClass
-from nrf.experiments.one_class_best import ANSWERS_ALONE, CONTROLS, Best, detect_on
-from nrf.experiments.one_class_cells import COMPARED
+from nrf.experiments.one_class import SYSTEMS, OneClass
+from nrf.experiments.one_class_best import ANSWERS_ALONE, CONTROLS, Best, detect_on, packed, unpacked
+from nrf.experiments.one_class_cells import COMPARED, Means
 from nrf.experiments.one_class_paper import METHODS, NAMES, quoted
 from nrf.experiments.one_class_runs import CONFIGS, sized
 from nrf.experiments.record import Record
@@ -63,8 +63,9 @@ def test_the_quoted_means_are_those_of_the_table(dataset):
 def test_every_line_has_its_preset_and_every_cell_its_place(name, tmp_path):
     experiment = OneClass(name)
     config = experiment.config(quick=False)
-    assert config.lines[0].preset is None
-    for line in config.lines[1:]:
+    assert [line.setting for line in config.detectors] == ["best", "components"]
+    assert len(config.detectors) + len(config.pairs) == len(config.lines)
+    for line in config.pairs:
         preset = sized(config, line, 3, 1)
         assert (preset.seed, preset.data.normal, preset.train.epochs) == (1, 3, config.epochs)
         assert preset.data.name == config.dataset
@@ -76,10 +77,10 @@ def test_every_line_has_its_preset_and_every_cell_its_place(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", COMPARED)
-def test_compared_systems_beat_chance(invented, name):
+def test_compared_systems_beat_chance(invented, name, tmp_path):
     config = replace(OneClass("mnist-one-class").config(quick=True), max_train=None)
     task = cells.load("mnist", 0)
-    numbers = cells.compare(name, task, sized(config, config.lines[1], 0, 0), epochs=8)
+    numbers = cells.compare(name, task, Means(sized(config, config.pairs[0], 0, 0), epochs=8, kept=tmp_path))
     assert 0 <= numbers["average precision"] <= 100
     if name not in ("untrained potential", "Deep SVDD"):  # a few seconds of training do not bring it there
         assert numbers["AUROC"] > 90
@@ -87,7 +88,7 @@ def test_compared_systems_beat_chance(invented, name):
 
 def test_a_pair_is_trained_on_its_class_and_looked_at_after_every_epoch(invented, tmp_path):
     config = replace(OneClass("mnist-one-class").config(quick=False), epochs=3, n_steps=2)
-    preset = sized(config, config.lines[1], 1, 0)
+    preset = sized(config, config.pairs[0], 1, 0)
     preset = replace(
         preset,
         potential=replace(preset.potential, widths=(32, 16)),
@@ -101,15 +102,26 @@ def test_a_pair_is_trained_on_its_class_and_looked_at_after_every_epoch(invented
 
 
 @pytest.mark.parametrize("turn_epochs", [0, 3])
-def test_best_learns_its_class_from_normal_images(invented, tmp_path, turn_epochs):
+def test_best_learns_its_class_from_normal_images(invented, turn_epochs):
     best = Best(components=5, members=2, iterations=150, turn_epochs=turn_epochs, width=4)
-    found = detect_on(best, cells.load("mnist", 1), 0, tmp_path)
+    task = cells.load("mnist", 1)
+    found = detect_on(best, task, 0)
     assert values_of(found["curve"], "AUROC")[-1] > 90
     assert set(found["controls"]) == set(CONTROLS)
-    labels = cells.load("mnist", 1).test_labels
-    assert (labels[found["typical"] + found["untypical"]] == 0).all()
-    assert (tmp_path / "pulled.npz").is_file() == (turn_epochs == 0)
+    assert (task.test_labels[found["typical"] + found["untypical"]] == 0).all()
     assert ("turns told" in found) == (turn_epochs > 0)
+    assert ("pulled" in found) == (turn_epochs == 0)
+
+
+def test_anomalies_are_pulled_into_the_class(invented):
+    task = cells.load("mnist", 1)
+    found = detect_on(Best(components=3, members=1, iterations=400), task, 0)
+    assert (task.test_labels[found["anomalies"]] == 1).all()
+    before, *_, after = (unpacked(text) for text in found["pulled"].values())
+    normal = task.train.mean(0)
+    far = [np.linalg.norm((images - normal).reshape(len(images), -1), axis=1).mean() for images in (before, after)]
+    assert far[1] < 0.5 * far[0]
+    np.testing.assert_allclose(before, unpacked(packed(before, (0.0, 1.0))))
 
 
 @pytest.mark.filterwarnings("ignore:columns left out")  # invented images leave little doubt
@@ -127,13 +139,13 @@ def test_networks_are_learned_once_and_their_answers_are_a_control(invented, tmp
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_the_experiment_makes_its_tables_and_pictures(invented, tmp_path, monkeypatch, name):
-    monkeypatch.setattr(one_class_figures, "PULLED_STEPS", (0, 2))
-    monkeypatch.setattr(one_class_figures, "SHOWN", 3)
+    monkeypatch.setattr(one_class_best, "PULLED_STEPS", (0, 2))
     options = Options(tmp_path / "runs", tmp_path / "results", jobs=1, quick=True, quiet=True)
     said = []
     if name == "mnist-one-class":  # a part first
-        part = reproduce(OneClass(name), replace(options, classes=(0,)), said.append)
+        part = reproduce(OneClass(name), replace(options, classes=(0,), lines=("NRFDetector",)), said.append)
         assert {row.case for row in part.rows if not row.quoted} == {"0"}
+        assert {row.method for row in part.rows if row.quoted} == set(SYSTEMS)  # none of them is run yet
     else:
         options = replace(options, classes=(1,))
     record = reproduce(OneClass(name), options, said.append)
@@ -145,7 +157,17 @@ def test_the_experiment_makes_its_tables_and_pictures(invented, tmp_path, monkey
     assert bool(whole) == (name == "mnist-one-class")
     assert all(row.paper is None for row in whole)  # two classes have no mean to compare
     pictures = {path.stem for path in tmp_path.glob("runs/*/*/*.png")}
-    assert pictures == {"epochs", "typical", "pulled"} or name != "mnist-one-class"
+    assert pictures == {"epochs", "typical", "pulled"}
+
+
+def test_what_two_systems_have_in_common_is_learned_once(invented, tmp_path, monkeypatch):
+    config = OneClass("mnist-one-class").config(quick=True)
+    task, means = cells.load("mnist", 0), Means(sized(config, config.pairs[0], 0, 0), epochs=2, kept=tmp_path)
+    alone = cells.compare("Deep SVDD", task, replace(means, kept=None))
+    first = cells.compare("DCAE", task, means)
+    monkeypatch.setattr("nrf.detect.baselines.DCAE.build", None)  # not needed again
+    assert cells.compare("DCAE", task, means)["AUROC"] == first["AUROC"]
+    assert cells.compare("Deep SVDD", task, means)["AUROC"] == alone["AUROC"]
 
 
 @pytest.mark.parametrize("name", ablation.CONFIGS)

@@ -16,9 +16,9 @@ import numpy as np
 
 from nrf.experiments.board import Place
 from nrf.experiments.one_class_best import ANSWERS_ALONE, CONTROLS, KEPT, Best, detect_on
-from nrf.experiments.one_class_cells import COMPARED, TRAINED, compare, load, train_on
+from nrf.experiments.one_class_cells import COMPARED, TRAINED, Means, compare, load, train_on
 from nrf.experiments.one_class_figures import curves, pictures
-from nrf.experiments.one_class_paper import NAMES, quoted
+from nrf.experiments.one_class_paper import METHODS, NAMES, quoted
 from nrf.experiments.one_class_runs import CONFIGS, Line, OneClassConfig, curves_of, sized
 from nrf.experiments.record import Row
 from nrf.experiments.report import Table
@@ -28,8 +28,9 @@ from nrf.experiments.watch import COLUMNS, chosen, values_of
 Results = Mapping[str, dict[str, Any]]
 
 METRICS = ("AUROC", "average precision")
-ONLY_QUOTED = ("AnoGAN",)
-"""Systems not run by us: hundreds of steps back to a code for each of 10,000 test images are beyond two cores."""
+SYSTEMS = (*(name for name in METHODS if name in COMPARED), "AnoGAN")
+"""What the paper compares itself with. AnoGAN is not run by us: hundreds of steps back to a code for each of 10,000
+test images are beyond two cores."""
 
 
 class OneClass:
@@ -50,7 +51,7 @@ class OneClass:
         whole = CONFIGS[self.name]
         if not quick:
             return whole
-        lines = tuple(replace(line, seeds=1) for line in whole.lines[:2])
+        lines = tuple(replace(line, seeds=1) for line in (*whole.detectors, whole.pairs[0]))
         return replace(whole, lines=lines, epochs=1, compared_epochs=1, classes=2, max_train=40, max_test=60, n_steps=2)
 
     def seeds(self, config: OneClassConfig) -> Sequence[int]:
@@ -62,16 +63,15 @@ class OneClass:
         for line in config.lines:
             for label, seed in ((label, seed) for seed in range(line.seeds) for label in labels):
                 key = line.key(label, seed)
-                out = folder / "runs" / key
-                if line.preset is None:
-                    compute = partial(best_cell, config, label, seed, out, folder.parent / KEPT)
+                if line.detector is not None:
+                    compute = partial(detector_cell, config, line.detector, label, seed, folder.parent / KEPT)
                     found.append(Cell(key, compute, Place(line.name, label, seed)))
                 else:
-                    compute = partial(run_cell, config, line, label, seed, out)
+                    compute = partial(run_cell, config, line, label, seed, folder / "runs" / key)
                     found.append(Cell(key, compute, Place(line.name, label, seed, config.epochs)))
         for name in COMPARED:
             for label in labels:
-                compute = partial(compared_cell, config, name, label)
+                compute = partial(compared_cell, config, name, label, folder.parent / KEPT)
                 found.append(Cell(_compared_key(name, label), compute, Place(name, label, 0)))
         return found
 
@@ -82,7 +82,7 @@ class OneClass:
                 "AUROC by class", _text(config), [_table(config, rows, ours=True), _table(config, rows, ours=False)]
             ),
             *curves(config, results),
-            *pictures(config, results, folder),
+            *pictures(config, results),
         ]
         means = [r for r in rows if r.case is None and r.metric == "AUROC" and r.preset == "best"]
         headline = [(f"{row.mean:.2f}", f"mean AUROC of `best`, {row.column}") for row in means]
@@ -95,30 +95,28 @@ def run_cell(config: OneClassConfig, line: Line, label: int, seed: int, out: Pat
     return {"curve": train_on(sized(config, line, label, seed), task, out)}
 
 
-def best_cell(config: OneClassConfig, label: int, seed: int, out: Path, kept: Path) -> dict[str, Any]:
-    """Our detector at its best: its numbers after every epoch, and controls."""
+def detector_cell(config: OneClassConfig, settings: Best, label: int, seed: int, kept: Path) -> dict[str, Any]:
+    """Our detector: its numbers after every epoch, controls, and what pictures need."""
     task = load(config.dataset, label, config.max_train, config.max_test)
-    return detect_on(best_of(config), task, seed, out, kept)
+    return detect_on(settings if config.max_train is None else quick(settings), task, seed, kept)
 
 
-def best_of(config: OneClassConfig) -> Best:
-    """Settings of `best`; a quick experiment has quick ones."""
-    best = config.best
-    if config.max_train is None:
-        return best
-    return replace(best, components=5, members=1, iterations=5, turn_epochs=min(best.turn_epochs, 1), width=4)
+def quick(settings: Best) -> Best:
+    """Settings of the detector for a quick experiment."""
+    epochs = min(settings.turn_epochs, 1)
+    return replace(settings, components=5, members=1, iterations=5, width=4, turn_epochs=epochs)
 
 
-def compared_cell(config: OneClassConfig, name: str, label: int) -> dict[str, Any]:
+def compared_cell(config: OneClassConfig, name: str, label: int, kept: Path) -> dict[str, Any]:
     """One of the other systems."""
     task = load(config.dataset, label, config.max_train, config.max_test)
-    return compare(name, task, sized(config, config.lines[1], label, 0), config.compared_epochs)
+    return compare(name, task, Means(sized(config, config.pairs[0], label, 0), config.compared_epochs, kept))
 
 
 def _our_rows(config: OneClassConfig, results: Results) -> Iterator[Row]:
     for line in config.lines:
         runs = curves_of(config, results, line)
-        paper = None if line.preset is None else quoted(config.dataset, line.sampler)
+        paper = None if line.detector is not None else quoted(config.dataset, line.sampler)
         for column in COLUMNS:
             for metric in METRICS:
                 by_class = {
@@ -134,20 +132,27 @@ def _compared_rows(config: OneClassConfig, results: Results) -> Iterator[Row]:
         keys = {label: _compared_key(name, label) for label in range(config.classes)}
         for metric in METRICS:
             by_class = {label: [results[key][metric]] for label, key in keys.items() if key in results}
-            known = name not in ("1-NN", "untrained potential")
-            beside = quoted(config.dataset, name) if known and metric == "AUROC" else None
+            beside = quoted(config.dataset, name) if name in SYSTEMS and metric == "AUROC" else None
             yield from _rows(config, name, metric, by_class, beside, None, "last" if name in TRAINED else None)
-    best = config.lines[0]
+    best = config.detectors[0]
     keys = {label: best.key(label, 0) for label in range(config.classes)}
     controls = {label: results[key]["controls"] for label, key in keys.items() if key in results}
     for name in (*CONTROLS, ANSWERS_ALONE):
         for metric in METRICS:
             by_class = {label: [found[name][metric]] for label, found in controls.items() if name in found}
             yield from _rows(config, name, metric, by_class, None, None, None)
-    for name in ONLY_QUOTED:
-        for label, (mean, sd) in enumerate(quoted(config.dataset, name)[: config.classes]):
-            yield Row(name, "AUROC", mean, sd, case=NAMES[config.dataset][label], quoted=True)
-        yield Row(name, "AUROC", float(np.mean([mean for mean, _ in quoted(config.dataset, name)])), quoted=True)
+    ours = {name for name in COMPARED if any(_compared_key(name, label) in results for label in range(config.classes))}
+    for name in SYSTEMS:
+        if name not in ours:
+            yield from _quoted_rows(config, name)
+
+
+def _quoted_rows(config: OneClassConfig, name: str) -> Iterator[Row]:
+    """What the paper has of a system that we have no number of."""
+    values = quoted(config.dataset, name)
+    for label, (mean, sd) in enumerate(values[: config.classes]):
+        yield Row(name, "AUROC", mean, sd, case=NAMES[config.dataset][label], quoted=True)
+    yield Row(name, "AUROC", float(np.mean([mean for mean, _ in values])), quoted=True)
 
 
 def _rows(
@@ -209,12 +214,16 @@ def _features(best: Best) -> str:
 
 def _text(config: OneClassConfig) -> str:
     seeds = ", ".join(f"{line.name} {line.seeds}" for line in config.lines if line.seeds > 1)
+    detectors = "; ".join(
+        f"`{line.setting}` is NRFDetector on {_features(line.detector)}" for line in config.detectors if line.detector
+    )
     return (
-        f"`best` is NRFDetector on {_features(best_of(config))}; the others train a pair on pixels, {config.epochs} "
+        f"{detectors}. The others train a pair on pixels, {config.epochs} "
         f"epochs, one seed a class{f' ({seeds})' if seeds else ''}. `last`: the model after the last "
         "epoch. `selected`: after the epoch in which held-out training images were told best from anomalies made of "
         "them. `oracle`: the best epoch on the test images, which is how the paper's numbers were chosen. OC-SVM and "
         "KDE work on principal components that keep 95 % of the variance; OC-SVM with ν = 0.1 and scikit-learn's "
         "kernel width, KDE with the width of the best likelihood in three folds of the training images; isolation "
-        f"forest has 1,000 trees; DCAE and Deep SVDD {config.compared_epochs} epochs (of each of its two parts)."
+        f"forest has 1,000 trees; DCAE and Deep SVDD {config.compared_epochs} epochs (of each of its two parts). What "
+        "is marked as quoted is not run by us."
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import io
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +16,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 
 from nrf.data import Splits
 from nrf.detect import NRFDetector, OneSided, PrincipalComponents, TurnFeatures
-from nrf.detect.explain import explain
+from nrf.detect.explain import revised_rows
 from nrf.detect.selection import made_images
 from nrf.experiments.one_class_cells import WATCHED, measured
 from nrf.experiments.watch import LAST, Curve
@@ -24,7 +26,8 @@ Images = NDArray[np.float32]
 
 SHOWN = 10
 """Images of each kind that are kept for the pictures."""
-PULLED_STEPS = 500
+PULLED_STEPS = (0, 30, 300, 3000)
+"""Steps after which a revised anomaly is shown."""
 KEPT = "features"
 """Folder, beside those of the experiments, for networks that are learned before the detector."""
 CONTROLS = ("1-NN on the features of `best`", "untrained potential on the features of `best`")
@@ -81,14 +84,13 @@ def learned_turns(width: int, epochs: int, seed: int, images: Images) -> TurnFea
     return TurnFeatures(width, epochs=epochs, random_state=seed).fit(images)
 
 
-def detect_on(best: Best, task: Splits, seed: int, out: Path | None = None, kept: Path | None = None) -> dict[str, Any]:
+def detect_on(best: Best, task: Splits, seed: int, kept: Path | None = None) -> dict[str, Any]:
     """Learn features and fields of a class; numbers after every epoch, controls, and what pictures need.
 
     Args:
         best: Settings.
         task: Normal images, and test images of all classes.
         seed: Of everything.
-        out: Folder for images pulled to normal, where features can be turned back into images.
         kept: Folder in which networks that were learned before the detector are kept and found again.
     """
     assert task.test is not None
@@ -127,9 +129,11 @@ def detect_on(best: Best, task: Splits, seed: int, out: Path | None = None, kept
         found["controls"][ANSWERS_ALONE] = measured(-np.square(features[0].transform(task.test)).sum(1), task)
     if best.turn_epochs:
         found["turns told"] = features[0].told(watched)
-    elif out is not None:
+    else:  # components can be turned back into images
         odd = np.flatnonzero(task.test_labels == 1)
-        _keep_pulled(out, features, detector, task.test[odd[np.argsort(scores[odd])[:SHOWN]]])
+        spread_out = np.linspace(0, len(odd) - 1, SHOWN + 2).astype(int)[1:-1]
+        found["anomalies"] = odd[np.argsort(scores[odd])[spread_out]].tolist()
+        found["pulled"] = _pulled(features, detector, task.test[found["anomalies"]], task.bounds or (0.0, 1.0))
     return found
 
 
@@ -145,10 +149,31 @@ def _told(detector: NRFDetector, normal: Images, made: list[Images]) -> float:
     return float(np.mean([auroc(np.concatenate([ours, detector.score_samples(x)]), truth) for x in made]))
 
 
-def _keep_pulled(out: Path, features: Pipeline, detector: NRFDetector, images: Images) -> None:
-    """Anomalies, what their components show of them, and the same pulled to normal."""
-    rows = features.transform(images)
-    revised = [list(e.revised.values()) for e in explain(detector, rows, max_steps=PULLED_STEPS)]
-    pulled = features.inverse_transform(np.array(revised, dtype=np.float32))
-    out.mkdir(parents=True, exist_ok=True)
-    np.savez_compressed(out / "pulled.npz", image=images, seen=features.inverse_transform(rows), pulled=pulled)
+def _pulled(features: Pipeline, detector: NRFDetector, images: Images, bounds: tuple[float, float]) -> dict[str, str]:
+    """What components show of images after steps towards the class, packed; by the number of steps."""
+    found, rows = {}, features.transform(images)
+    for steps in PULLED_STEPS:
+        revised = [list(row.values()) for row in revised_rows(detector, rows, n_steps=steps)] if steps else rows
+        found[str(steps)] = packed(features.inverse_transform(np.array(revised, dtype=np.float32)), bounds)
+    return found
+
+
+def packed(images: Images, bounds: tuple[float, float]) -> str:
+    """Images in 8 bits as text, for a cell."""
+    low, high = bounds
+    grey = np.round(255 * np.clip((images - low) / (high - low), 0, 1)).astype(np.uint8)
+    file = io.BytesIO()
+    np.savez_compressed(file, images=grey)
+    return base64.b64encode(file.getvalue()).decode()
+
+
+def unpacked(text: str) -> Images:
+    """The images, in [0, 1].
+
+    Example:
+        >>> float(unpacked(packed(np.array([[0.4]]), (-1.0, 1.0)))[0, 0])
+        0.7019608020782471
+    """
+    with np.load(io.BytesIO(base64.b64decode(text))) as arrays:
+        images: Images = arrays["images"].astype(np.float32) / 255
+    return images

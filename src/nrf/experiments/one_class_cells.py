@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from joblib import Memory
 from numpy.typing import NDArray
 from sklearn.metrics import average_precision_score
 from torch import Tensor, nn
@@ -23,8 +24,21 @@ from nrf.metrics import auroc, nearest_neighbour_score
 
 Images = NDArray[np.float32]
 Scores = NDArray[np.floating]
-Fit = Callable[[Splits, Preset, int], Scores]
-"""A task, the preset the untrained control is built from, and epochs; to scores of the test images."""
+
+
+@dataclass(frozen=True)
+class Means:
+    """What the compared systems may need beside a task."""
+
+    preset: Preset
+    """What the untrained control is built from; its seed is everyone's."""
+    epochs: int
+    kept: Path | None = None
+    """Folder for what two systems have in common."""
+
+
+Fit = Callable[[Splits, Means], Scores]
+"""To scores of the test images."""
 
 WATCHED = 0.05
 """Share of the training images that is kept out of training, to tell how it goes."""
@@ -88,7 +102,7 @@ def _components(task: Splits) -> tuple[Images, Images]:
     return pca.transform(train), pca.transform(test)
 
 
-def _one_class_svm(task: Splits, preset: Preset, epochs: int) -> Scores:
+def _one_class_svm(task: Splits, means: Means) -> Scores:
     from sklearn.svm import OneClassSVM
 
     train, test = _components(task)
@@ -112,7 +126,7 @@ def kernel_log_density(train: Images, rows: Images, width: float) -> Scores:
     return np.asarray(np.concatenate(parts) - np.log(len(train)) - d / 2 * np.log(2 * np.pi * width**2))
 
 
-def _kernel_density(task: Splits, preset: Preset, epochs: int) -> Scores:
+def _kernel_density(task: Splits, means: Means) -> Scores:
     from sklearn.model_selection import KFold
 
     train, test = _components(task)
@@ -126,35 +140,48 @@ def _kernel_density(task: Splits, preset: Preset, epochs: int) -> Scores:
     return kernel_log_density(train, test, scale * max(BANDWIDTHS, key=held_out))
 
 
-def _isolation_forest(task: Splits, preset: Preset, epochs: int) -> Scores:
+def _isolation_forest(task: Splits, means: Means) -> Scores:
     from sklearn.ensemble import IsolationForest
 
     assert task.test is not None
     train, test = (rows.reshape(len(rows), -1) for rows in (task.train, task.test))
-    return np.asarray(IsolationForest(n_estimators=1000, random_state=preset.seed).fit(train).score_samples(test))
+    return np.asarray(IsolationForest(n_estimators=1000, random_state=means.preset.seed).fit(train).score_samples(test))
 
 
-def _dcae(task: Splits, preset: Preset, epochs: int) -> Scores:
+def learned_autoencoder(epochs: int, seed: int, images: Images) -> DCAE:
+    """One system, and where another begins."""
+    found = DCAE(epochs=epochs, seed=seed).fit(images)
+    assert isinstance(found, DCAE)
+    return found
+
+
+def _autoencoder(task: Splits, means: Means) -> DCAE:
+    found = Memory(means.kept, verbose=0).cache(learned_autoencoder)(means.epochs, means.preset.seed, task.train)
+    assert isinstance(found, DCAE)
+    return found
+
+
+def _dcae(task: Splits, means: Means) -> Scores:
     assert task.test is not None
-    return DCAE(epochs=epochs, seed=preset.seed).fit(task.train).score_samples(task.test)
+    return _autoencoder(task, means).score_samples(task.test)
 
 
-def _deep_svdd(task: Splits, preset: Preset, epochs: int) -> Scores:
+def _deep_svdd(task: Splits, means: Means) -> Scores:
     assert task.test is not None
-    model = DeepSVDD(epochs=epochs, pretrain_epochs=epochs, seed=preset.seed)
+    model = DeepSVDD(epochs=means.epochs, seed=means.preset.seed, start=_autoencoder(task, means))
     return model.fit(task.train).score_samples(task.test)
 
 
-def _nearest(task: Splits, preset: Preset, epochs: int) -> Scores:
+def _nearest(task: Splits, means: Means) -> Scores:
     assert task.test is not None
     return nearest_neighbour_score(task.train, task.test)
 
 
-def _untrained(task: Splits, preset: Preset, epochs: int) -> Scores:
+def _untrained(task: Splits, means: Means) -> Scores:
     import torch
 
     assert task.test is not None
-    learner = build_learner(preset, torch.from_numpy(task.train))
+    learner = build_learner(means.preset, torch.from_numpy(task.train))
     assert isinstance(learner, PairLearner)
     return potential_of(learner.potential, task.test, SCORED)
 
@@ -172,8 +199,8 @@ TRAINED = ("DCAE", "Deep SVDD")
 """What has epochs, the last of which is reported."""
 
 
-def compare(name: str, task: Splits, preset: Preset, epochs: int) -> dict[str, Any]:
+def compare(name: str, task: Splits, means: Means) -> dict[str, Any]:
     """One system on one class."""
     started = time.perf_counter()
-    scores = COMPARED[name](task, preset, epochs)
+    scores = COMPARED[name](task, means)
     return measured(scores, task) | {"seconds": round(time.perf_counter() - started, 1)}

@@ -20,8 +20,10 @@ class Line:
 
     setting: str
     method: str
-    preset: str | None
-    """None for `best`, which is no single pair of networks."""
+    preset: str | None = None
+    """Of a pair on pixels."""
+    detector: Best | None = None
+    """In its place: NRFDetector with these settings."""
     seeds: int = 1
 
     @property
@@ -47,8 +49,6 @@ class OneClassConfig:
     lines: tuple[Line, ...]
     """Kinds of runs, the most wanted first."""
     epochs: int
-    best: Best
-    """Settings of `best`, chosen by anomalies made of held-out normal images (`nrf reproduce mnist-ablation`, …)."""
     compared_epochs: int = 30
     classes: int = 10
     max_train: int | None = None
@@ -56,24 +56,43 @@ class OneClassConfig:
     n_steps: int | None = None
     """Of a revision, in place of the preset's."""
 
+    @property
+    def pairs(self) -> tuple[Line, ...]:
+        """The lines that train a pair on pixels."""
+        return tuple(line for line in self.lines if line.preset is not None)
 
-def _lines(prefix: str, best_seeds: int) -> tuple[Line, ...]:
+    @property
+    def detectors(self) -> tuple[Line, ...]:
+        """The others; `best` is the first of them."""
+        return tuple(line for line in self.lines if line.detector is not None)
+
+
+def _lines(prefix: str, best: Best, seeds: int) -> tuple[Line, ...]:
+    """`best`, the scripts' and the text's settings, and the detector on what pixels have in common.
+
+    Settings of `best` were chosen by anomalies made of held-out normal images (`nrf reproduce mnist-ablation`, …).
+    """
     names = {"SGHMC": "sghmc", "SGLD": "sgld"}
     others = [
         Line(setting, f"inclusive-NRF, {sampler}", f"{prefix}-{name}-{setting}")
         for setting in ("released", "paper")
         for sampler, name in names.items()
     ]
-    return (Line("best", "NRFDetector", None, best_seeds), *others)
+    plain = Line("components", "NRFDetector", detector=Best(members=1))
+    return (Line("best", "NRFDetector", detector=best, seeds=seeds), plain, *others)
 
 
 CONFIGS = {
-    "mnist-one-class": OneClassConfig("mnist", _lines("mnist", best_seeds=2), epochs=50, best=Best(turn_epochs=10)),
+    "mnist-one-class": OneClassConfig("mnist", _lines("mnist", Best(turn_epochs=10), seeds=2), epochs=50),
     "cifar10-one-class": OneClassConfig(
         "cifar10",
-        _lines("cifar10-one-class", best_seeds=1),
+        _lines(
+            "cifar10-one-class",
+            Best(turn_epochs=10, answers=True, one_sided=True, sigma=3.0, first_step_size=0.05),
+            seeds=1,
+        ),
         epochs=5,
-        best=Best(turn_epochs=10, answers=True, one_sided=True, sigma=3.0, first_step_size=0.05),
+        compared_epochs=10,
     ),
 }
 

@@ -112,13 +112,17 @@ class DeepSVDD(DCAE):
     learning_rate: float = 1e-4
     pretrain_epochs: int = 30
     """Epochs of the autoencoder whose encoder is taken over."""
+    start: DCAE | None = None
+    """That autoencoder, where it is fitted already; then there is none to train before."""
 
     def build(self, shape: tuple[int, ...]) -> nn.Module:
         return encoder(shape)
 
     def prepare(self, data: Tensor) -> Tensor:
-        before = DCAE(epochs=self.pretrain_epochs, batch_size=self.batch_size, seed=self.seed, quiet=self.quiet)
-        before.fit(data.numpy())
+        before = self.start
+        if before is None:
+            before = DCAE(epochs=self.pretrain_epochs, batch_size=self.batch_size, seed=self.seed, quiet=self.quiet)
+            before.fit(data.numpy())
         self.bounds = before.bounds
         self.network.load_state_dict(before.network.encoder.state_dict())  # type: ignore[union-attr]
         images = self.scaled(data)
