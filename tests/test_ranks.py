@@ -34,7 +34,9 @@ def _newest(folder: Path):
 def _same(a, b, tolerance):
     assert a.tensors.keys() == b.tensors.keys()
     for key, value in a.tensors.items():
-        torch.testing.assert_close(value, b.tensors[key], rtol=tolerance, atol=tolerance, msg=key)
+        torch.testing.assert_close(
+            value, b.tensors[key], rtol=tolerance, atol=tolerance, msg=lambda m, key=key: f"{key}: {m}"
+        )
 
 
 def test_two_ranks_take_the_steps_of_one(tmp_path):
