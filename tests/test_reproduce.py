@@ -316,7 +316,7 @@ def test_another_machine_goes_on_with_the_cells_of_a_store(matrix, tmp_path):
 def test_time_that_is_over_ends_a_sitting(matrix):
     matrix(max_hours=1)
     assert matrix.log() == ["30", "31", "70"]  # the cell that ran out of time left nothing
-    matrix(max_hours=1e-9, classes=(7,))
+    matrix(max_hours=0, classes=(7,))
     assert matrix.log() == ["30", "31", "70"]
     matrix()
     assert matrix.log() == ["30", "31", "70", "71"]

@@ -56,7 +56,7 @@ def reproduce(
         seeds: Where there is a matrix of runs: of these seeds only.
         lines: Where there is a matrix of runs: of the lines whose name holds one of these texts, in that order.
         epochs: In place of the experiment's own number.
-        max_hours: Stop after that long; the same command goes on.
+        max_hours: Stop after that long; the same command goes on. With 0, only what is there already is summarised.
         store: A folder that outlives `out`: finished cells are looked for there and copied there, so that another
             machine can go on.
         inception_weights: Where images are scored: by Inception with the weights of this file (torch-fidelity's) in

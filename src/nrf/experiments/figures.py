@@ -112,7 +112,7 @@ def grouped_bars(labels: Sequence[str], groups: Mapping[str, Sequence[float]], l
 def image_rows(rows: Mapping[str, Array]) -> Figure:
     """Labelled rows of images ``(n, channels, height, width)`` with values in [0, 1]."""
     n = max(len(images) for images in rows.values())
-    figure = Figure(figsize=(0.75 * n + 1.6, 0.78 * len(rows)), layout="constrained")
+    figure = Figure(figsize=(0.62 * n + 1.6, 0.64 * len(rows)), layout="constrained")
     axes = figure.subplots(len(rows), n, squeeze=False)
     for line, (label, images) in zip(axes, rows.items(), strict=True):
         for axis in line:

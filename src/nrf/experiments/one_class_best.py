@@ -26,7 +26,7 @@ Images = NDArray[np.float32]
 
 SHOWN = 10
 """Images of each kind that are kept for the pictures."""
-PULLED_STEPS = (0, 30, 300, 3000)
+PULLED_STEPS = (0, 300, 3000)
 """Steps after which a revised anomaly is shown."""
 KEPT = "features"
 """Folder, beside those of the experiments, for networks that are learned before the detector."""

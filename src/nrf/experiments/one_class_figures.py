@@ -20,6 +20,7 @@ from nrf.experiments.watch import values_of
 Images = NDArray[np.floating]
 
 SHOWN_CLASSES = 3
+PULLED_SHOWN = 8
 TYPICAL = {"most": "typical", "least": "untypical"}
 PULLED_TEXT = (
     "Typical and untypical by the score of `best`, seed 0, at the end. Anomalies, from the most to the least obvious, "
@@ -61,10 +62,11 @@ def pictures(config: OneClassConfig, results: Mapping[str, dict[str, Any]]) -> I
     for line in config.detectors:
         for label, (result, images) in _first_classes(config, line, results, "pulled").items():
             name = NAMES[config.dataset][label]
-            pulled[f"{name}: anomalies"] = images[result["anomalies"]]
+            some = np.linspace(0, len(result["anomalies"]) - 1, PULLED_SHOWN).astype(int)
+            pulled[f"{name}: anomalies"] = images[result["anomalies"]][some]
             for steps, text in result["pulled"].items():
-                what = f"after {int(steps):,} steps" if int(steps) else "what components show"
-                pulled[f"{name}: {what}"] = unpacked(text)
+                what = f"after {int(steps):,} steps" if int(steps) else "components"
+                pulled[f"{name}: {what}"] = unpacked(text)[some]
     shown = {
         "typical": (typical, "Test images of the normal class with the highest and the lowest score of `best`."),
         "pulled": (pulled, "Images of other classes, and what becomes of them on their way to the normal one."),

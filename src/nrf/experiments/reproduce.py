@@ -109,7 +109,7 @@ class Options:
     epochs: int | None = None
     """In place of the experiment's own number."""
     max_hours: float | None = None
-    """Stop after that long; what is missing is computed at the next call."""
+    """Stop after that long; what is missing is computed at the next call. With 0, what is there is summarised."""
     store: Path | None = None
     """Folder that outlives ``out``: finished cells are looked for there first, and copied there."""
     inception_weights: Path | None = None
@@ -118,8 +118,8 @@ class Options:
     def __post_init__(self) -> None:
         if self.jobs < 1:
             raise InputError(f"jobs must be at least 1, got {self.jobs}")
-        if self.max_hours is not None and not self.max_hours > 0:
-            raise InputError(f"max_hours must be positive, got {self.max_hours}")
+        if self.max_hours is not None and not self.max_hours >= 0:
+            raise InputError(f"max_hours must not be negative, got {self.max_hours}")
         if self.epochs is not None and self.epochs < 1:
             raise InputError(f"epochs must be at least 1, got {self.epochs}")
 
