@@ -144,15 +144,19 @@ def _compared_rows(config: OneClassConfig, results: Results) -> Iterator[Row]:
     ours = {name for name in COMPARED if any(_compared_key(name, label) in results for label in range(config.classes))}
     for name in SYSTEMS:
         if name not in ours:
-            yield from _quoted_rows(config, name)
+            yield from _quoted_rows(config, name, name, None)
+    run = {line.sampler for line in config.pairs if curves_of(config, results, line)}
+    for sampler in dict.fromkeys(line.sampler for line in config.pairs):
+        if sampler not in run:
+            yield from _quoted_rows(config, f"inclusive-NRF, {sampler}", sampler, "oracle")
 
 
-def _quoted_rows(config: OneClassConfig, name: str) -> Iterator[Row]:
-    """What the paper has of a system that we have no number of."""
+def _quoted_rows(config: OneClassConfig, method: str, name: str, column: str | None) -> Iterator[Row]:
+    """What the paper has, under a name of its own, of a method that we have no number of."""
     values = quoted(config.dataset, name)
     for label, (mean, sd) in enumerate(values[: config.classes]):
-        yield Row(name, "AUROC", mean, sd, case=NAMES[config.dataset][label], quoted=True)
-    yield Row(name, "AUROC", float(np.mean([mean for mean, _ in values])), quoted=True)
+        yield Row(method, "AUROC", mean, sd, case=NAMES[config.dataset][label], column=column, quoted=True)
+    yield Row(method, "AUROC", float(np.mean([mean for mean, _ in values])), column=column, quoted=True)
 
 
 def _rows(
