@@ -171,8 +171,8 @@ def unpacked(text: str) -> Images:
     """The images, in [0, 1].
 
     Example:
-        >>> float(unpacked(packed(np.array([[0.4]]), (-1.0, 1.0)))[0, 0])
-        0.7019608020782471
+        >>> round(float(unpacked(packed(np.array([[0.4]]), (-1.0, 1.0)))[0, 0]), 2)
+        0.7
     """
     with np.load(io.BytesIO(base64.b64decode(text))) as arrays:
         images: Images = arrays["images"].astype(np.float32) / 255
