@@ -437,7 +437,6 @@ def test_revised_rows_of_a_table_have_levels_of_training(table):
     row = _frame(50, seed=3).dropna().iloc[[0]].assign(kind="huge")
     (found,) = revised_rows(table, row, n_steps=50)
     assert found["kind"] in ("small", "large")
-    assert found["ok"] in (True, False)
 
 
 def test_what_cannot_be_explained_says_so(ring):
