@@ -113,10 +113,34 @@ def test_lines_share_networks_and_differ_in_the_method(name):
     widths = {(preset.potential.width, preset.generator.width) for preset in presets.values()}
     assert widths == {(config.width, config.width)}
     learners = {type(preset.learner) for preset in presets.values()}
-    wanted = {InclusiveConfig, SNGANConfig, WGANGPConfig} if name == "cifar10-generation" else {InclusiveConfig}
-    assert learners == wanted
+    wanted = {
+        "cifar10-generation": {InclusiveConfig, SNGANConfig, WGANGPConfig},
+        "ablation": {InclusiveConfig},
+        "generation-rates": {InclusiveConfig, SNGANConfig},
+    }
+    assert learners == wanted[name]
     for line in config.lines:
         assert revises(line) == isinstance(presets[line.key].learner, InclusiveConfig)
+
+
+def test_rates_are_those_of_the_line_and_chosen_without_the_test_images(invented):
+    config = CONFIGS["generation-rates"]
+    for line in config.lines:
+        learner = sized(config, line).learner
+        assert (learner.potential_lr, learner.generator_lr) == line.rates
+    whole, splits = _cifar(), generation_runs.dataset(None, 40)
+    assert np.array_equal(splits.train, whole.train[:80])
+    assert np.array_equal(splits.test, whole.train[80:])
+    assert np.array_equal(splits.test_labels, whole.train_labels[80:])
+
+
+def test_the_released_ablation_is_without_noise():
+    for line in CONFIGS["ablation"].lines:
+        preset = find_preset(line.preset)
+        noisy = line.setting == "paper"
+        assert (preset.generator.sigma > 0, preset.sampler.temperature > 0) == (noisy, noisy)
+        assert preset.revision.target == ("joint" if noisy else "x")
+        assert f"L = {preset.revision.n_steps}" in line.method
 
 
 def test_interpolation_is_trained_measured_and_drawn(tmp_path, monkeypatch):

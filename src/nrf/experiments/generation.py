@@ -24,12 +24,16 @@ from nrf.experiments.trained import Trained
 
 Results = Mapping[str, dict[str, Any]]
 
-TITLES = {"cifar10-generation": "CIFAR-10 generation", "ablation": "CIFAR-10: revision steps and samplers"}
+TITLES = {
+    "cifar10-generation": "CIFAR-10 generation",
+    "ablation": "CIFAR-10: revision steps and samplers",
+    "generation-rates": "CIFAR-10 generation: learning rates",
+}
 SIDE = 8
 
 
 class Generation:
-    """The experiments behind `nrf reproduce cifar10-generation` and `nrf reproduce ablation`."""
+    """The experiments behind `nrf reproduce cifar10-generation`, `ablation` and `generation-rates`."""
 
     partial = True
     lead = (
@@ -54,6 +58,7 @@ class Generation:
             final_samples=60 if whole.final_samples else 0,
             batch_size=8,
             max_rows=60,
+            held_out=min(whole.held_out, 40),
         )
 
     def seeds(self, config: GenerationConfig) -> Sequence[int]:
@@ -128,10 +133,13 @@ def _text(config: GenerationConfig) -> str:
     until = f"{config.iterations:,} iterations"
     if config.minutes is not None:
         until = f"{config.minutes:g} minutes of one core"
+    real = "the test images"
+    if config.held_out:
+        real = f"{config.held_out:,} training images that are not learned from"
     return (
         f"The SNGAN paper's standard pair with {config.width} channels in place of 64, batches of {config.batch_size}, "
-        f"{until}, weights averaged with decay {config.ema_decay}. FID is of {config.samples:,} samples against the "
-        "test images; the one that names training images has as many samples as there are of them. Precision: share of "
+        f"{until}, weights averaged with decay {config.ema_decay}. FID is of {config.samples:,} samples against {real}; "
+        "the one that names training images has as many samples as there are of them. Precision: share of "
         "samples among real images; recall: share of real images among samples."
     )
 

@@ -36,7 +36,7 @@ class InterpolationConfig:
     """Size of the experiment."""
 
     preset: str = "mnist-interpolation"
-    epochs: int = 50
+    epochs: int = 20
     compared: int = 10_000
     """Training images among which the nearest one is looked for."""
     max_rows: int | None = None

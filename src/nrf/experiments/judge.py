@@ -45,6 +45,10 @@ class Judge:
         assert self.splits.test is not None
         return extract(self.extractor, torch.from_numpy(self.splits.test)).features
 
+    @cached_property
+    def _train(self) -> Tensor:
+        return extract(self.extractor, torch.from_numpy(self.splits.train)).features
+
     def scores(self, images: Images) -> dict[str, float]:
         """Inception score, its spread over ten parts, and Fréchet distance to the test images."""
         found = extract(self.extractor, torch.from_numpy(images))
@@ -63,9 +67,8 @@ class Judge:
 
     def against_training(self, images: Images) -> dict[str, float]:
         """The Fréchet distance in its other protocol: all training images against as many samples."""
-        real = extract(self.extractor, torch.from_numpy(self.splits.train)).features
         fake = extract(self.extractor, torch.from_numpy(images)).features
-        return {f"FID{self.mark}, training images": frechet_distance(real, fake)}
+        return {f"FID{self.mark}, training images": frechet_distance(self._train, fake)}
 
 
 def judge(splits: Splits, inception_weights: Path | None = None, *, quiet: bool = True) -> Judge:

@@ -29,6 +29,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "cifar10-one-class-ablation": ImageAblation("cifar10-one-class-ablation"),
     "cifar10-generation": Generation("cifar10-generation"),
     "ablation": Generation("ablation"),
+    "generation-rates": Generation("generation-rates"),
     "interpolation": Interpolation(),
     "detectors": Detectors(),
 }
@@ -49,6 +50,7 @@ OURS: dict[str, str] = {
     "kddcup-ablation": "what steadies training on KDDCUP",
     "mnist-ablation": "what `best` is for one-class MNIST",
     "cifar10-one-class-ablation": "what `best` is for one-class CIFAR-10",
+    "generation-rates": "learning rates of inclusive-NRF and SNGAN for a short run on CIFAR-10",
     "detectors": "NRFDetector beside other detectors on 16 data sets",
 }
 """What the paper does not have."""
