@@ -36,7 +36,7 @@ class InterpolationConfig:
     """Size of the experiment."""
 
     preset: str = "mnist-interpolation"
-    epochs: int = 20
+    epochs: int = 10
     compared: int = 10_000
     """Training images among which the nearest one is looked for."""
     max_rows: int | None = None
