@@ -24,7 +24,7 @@ from nrf.experiments.board import Board, Place
 from nrf.experiments.record import Record, Row, commit, machine, parse
 from nrf.experiments.registry import EXPERIMENTS, OURS, PAPER, find_experiment, state
 from nrf.experiments.report import Table
-from nrf.experiments.reproduce import STOP_AT, Cell, Options, Outcome, OutOfTime, Section, reproduce, with_paper
+from nrf.experiments.reproduce import STOP_AT, Cell, Options, Outcome, OutOfTime, Section, picked, reproduce, with_paper
 
 RESULTS = Path(nrf.__file__).parent.parent.parent / "results"
 
@@ -395,3 +395,20 @@ def test_the_board_tells_what_is_done_and_how_far_the_rest_is(matrix, tmp_path):
     console.print(board.table())
     assert "1 of 4" in console.file.getvalue()
     assert "1 of 2 2/9" in console.file.getvalue()
+
+
+def test_the_board_of_runs_without_classes_has_one_column(tmp_path):
+    (tmp_path / "runs" / "b").mkdir(parents=True)
+    (tmp_path / "runs" / "b" / "curve.json").write_text("[1, 2]")
+    board = Board("lines", {key: Place(key, None, 0) for key in "ab"}, tmp_path)
+    assert [board.state(key) for key in "ab"] == ["waiting", "2"]
+    console = Console(file=io.StringIO(), width=80)
+    console.print(board.table())
+    assert "None" not in console.file.getvalue()
+
+
+def test_lines_can_be_picked_where_there_are_no_classes():
+    cells = [Cell(key, dict, Place(key, None, 0)) for key in ("first", "second")]
+    assert [cell.key for cell in picked(cells, Options(Path(), Path(), lines=("sec",)))] == ["second"]
+    with pytest.raises(InputError, match="no such thing in this experiment"):
+        picked(cells, Options(Path(), Path(), classes=(0,)))

@@ -23,11 +23,11 @@ class Place:
 
     line: str
     """What is run: settings and method."""
-    label: int
-    """The class."""
+    label: int | None
+    """The class, where runs differ in it."""
     seed: int
     epochs: int | None = None
-    """How many there are, where a run folder has a curve to tell how far it is."""
+    """Points of a run's curve when it is done, where that is known."""
 
 
 class Board:
@@ -50,28 +50,29 @@ class Board:
     def table(self) -> Table:
         """What is done now."""
         lines = list(dict.fromkeys(place.line for place in self.places.values()))
-        labels = sorted({place.label for place in self.places.values()})
+        labels = sorted({place.label for place in self.places.values()}, key=lambda label: (label is not None, label))
         states = {key: self.state(key) for key in self.places}
         done = sum(state == "done" for state in states.values())
         table = Table(title=f"{self.name}: {done} of {len(states)}", title_justify="left")
         table.add_column("")
         for label in labels:
-            table.add_column(str(label), justify="right")
+            table.add_column("" if label is None else str(label), justify="right")
         for line in lines:
             table.add_row(line, *(self._entry(states, line, label) for label in labels))
         return table
 
     def state(self, key: str) -> str:
-        """``done``, ``waiting``, or the epochs of a run that has begun."""
+        """``done``, ``waiting``, or how many points the curve of a run has that has begun."""
         if (self.folder / "cells" / f"{key}.json").is_file():
             return "done"
         try:
-            epochs = len(json.loads((self.folder / "runs" / key / "curve.json").read_text()))
+            points = len(json.loads((self.folder / "runs" / key / "curve.json").read_text()))
         except (OSError, ValueError):
             return "waiting"
-        return f"{epochs}/{self.places[key].epochs}"
+        epochs = self.places[key].epochs
+        return f"{points}" if epochs is None else f"{points}/{epochs}"
 
-    def _entry(self, states: Mapping[str, str], line: str, label: int) -> str:
+    def _entry(self, states: Mapping[str, str], line: str, label: int | None) -> str:
         found = [states[key] for key, place in self.places.items() if (place.line, place.label) == (line, label)]
         done = found.count("done")
         if done == len(found):

@@ -16,6 +16,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from nrf.experiments import figures
+from nrf.experiments.board import Place
 from nrf.experiments.generation_runs import CONFIGS, KINDS, GenerationConfig, Line, revises, run_cell
 from nrf.experiments.record import Row
 from nrf.experiments.report import Table
@@ -65,7 +66,10 @@ class Generation:
         return [0]
 
     def cells(self, config: GenerationConfig, folder: Path) -> list[Cell]:
-        return [Cell(line.key, partial(run_cell, config, line, folder / "runs" / line.key)) for line in config.lines]
+        return [
+            Cell(line.key, partial(run_cell, config, line, folder / "runs" / line.key), Place(line.name, None, 0))
+            for line in config.lines
+        ]
 
     def summarise(self, config: GenerationConfig, results: Results, folder: Path) -> Outcome:
         there = [line for line in config.lines if line.key in results]
@@ -138,8 +142,8 @@ def _text(config: GenerationConfig) -> str:
         real = f"{config.held_out:,} training images that are not learned from"
     return (
         f"The SNGAN paper's standard pair with {config.width} channels in place of 64, batches of {config.batch_size}, "
-        f"{until}, weights averaged with decay {config.ema_decay}. FID is of {config.samples:,} samples against {real}; "
-        "the one that names training images has as many samples as there are of them. Precision: share of "
+        f"{until}, weights averaged with decay {config.ema_decay}. FID is of {config.samples:,} samples against "
+        f"{real}; the one that names training images has as many samples as there are of them. Precision: share of "
         "samples among real images; recall: share of real images among samples."
     )
 

@@ -198,7 +198,7 @@ def picked(cells: Sequence[Cell], options: Options) -> list[Cell]:
     ):
         if not wanted:
             continue
-        known = {of(cell.place) for cell in cells if cell.place is not None}
+        known = {of(cell.place) for cell in cells if cell.place is not None} - {None}
         unknown = sorted(set(wanted) - known)
         if unknown:
             there = ", ".join(map(str, sorted(known))) or "no such thing in this experiment"
