@@ -75,7 +75,7 @@ ABLATION = (
 RATES = tuple(
     Line(method, f"{potential:g} and {generator:g}", preset, rates=(potential, generator))
     for method, preset in (("inclusive-NRF", "cifar10-cnn-released"), ("SNGAN", "cifar10-cnn"))
-    for potential, generator in ((3e-4, 1e-4), (2e-4, 2e-4), (4e-4, 4e-4))
+    for potential, generator in ((3e-4, 1e-4), (2e-4, 2e-4), (4e-4, 4e-4), (1e-3, 3e-4))
 )
 
 
