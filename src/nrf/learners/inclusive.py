@@ -29,6 +29,10 @@ class InclusiveConfig(LearnerConfig):
     generator_loss: Literal["regression", "potential"] = "regression"
     """Train g by regression on revised pairs (Alg. 1), or by −u(g(h)) on fresh codes (the released CIFAR-10 script)."""
 
+    proposal_statistics: Literal["running", "batch"] = "running"
+    """What batch norm in the generator uses for proposals in training: running averages, which make each proposal a
+    function of its code alone but lag behind a generator that moves fast, or the batch's own, as its loss does."""
+
     data_noise: float = 0.0
     """Standard deviation of Gaussian noise on data: the field of the smoothed data is learned. Columns with few values
     have no density without it, and the potential would grow without bound."""
@@ -39,6 +43,11 @@ class InclusiveConfig(LearnerConfig):
             raise InputError(f"data_noise must be finite and not negative, got {self.data_noise}")
 
     def build(self, potential: nn.Module, generator: LatentGenerator, sampler: Sampler, revision: Revision) -> Learner:
+        if self.proposal_statistics == "batch" and revision.target != "x":
+            raise InputError(
+                f"the revision of codes ({revision.target!r}) has g(h) with running statistics; with "
+                'proposal_statistics="batch" revise x alone: target="x"'
+            )
         return Inclusive(potential, generator, sampler, revision, self)
 
 
@@ -71,7 +80,8 @@ class Inclusive(SamplingLearner):
     def compile(self) -> bool:
         found = super().compile()
         # A potential with buffers changes them as it learns; the regression is what needs no second look at u.
-        if found and self.config.generator_loss == "regression" and not any(True for _ in self.potential.buffers()):
+        plain = self.config.generator_loss == "regression" and self.config.proposal_statistics == "running"
+        if found and plain and not any(True for _ in self.potential.buffers()):
             weight = self.config.control_weight
             self._whole = Iteration(self.potential, self.generator, self.sampler, self.revision, weight)
         return found
@@ -88,13 +98,20 @@ class Inclusive(SamplingLearner):
             found = self._whole(batch, rng)
             if found is not None:
                 return self._take(self._whole, found, batch)
-        with frozen(self.generator):
-            proposed, latent = self.generator.propose(len(batch), rng)
+        proposed, latent = self.propose(len(batch), rng)
         x, h = self.revise(proposed, latent, rng)
         metrics = likelihood_step(self, batch, x, self.config.control_weight)
         metrics |= {"generator_loss": self.step_generator(x, h, rng)}
         distance = (x - proposed).flatten(1).norm(dim=1).mean()
         return _checked(metrics | {"revision_distance": distance}, batch, proposed, x, h)
+
+    def propose(self, n: int, rng: Rng) -> tuple[Tensor, Tensor]:
+        """Samples of the generator and their codes, without a graph."""
+        if self.config.proposal_statistics == "batch":
+            with torch.no_grad():
+                return self.generator.propose(n, rng)
+        with frozen(self.generator):
+            return self.generator.propose(n, rng)
 
     def _take(self, whole: Iteration, found: Iterated, batch: Tensor) -> Metrics:
         """Step both networks down the gradients that a compiled iteration found."""
