@@ -100,9 +100,15 @@ def test_with_inceptions_weights_the_papers_numbers_stand_beside():
 def test_a_run_ends_when_its_time_is_over(invented, tmp_path):
     config = replace(Generation("cifar10-generation").config(quick=True), iterations=1000, minutes=1e-9)
     found = generation_runs.run_cell(config, config.lines[0], tmp_path)
-    assert [point["step"] for point in found["curve"]] == [2]
+    assert [point["step"] for point in found["curve"]] == [1]  # not at the next measurement only, which would be 2
     again = generation_runs.run_cell(config, config.lines[0], tmp_path)  # as after a kill
     assert again == found
+
+
+def test_a_run_is_measured_every_so_often_and_at_its_end(invented, tmp_path):
+    config = replace(Generation("ablation").config(quick=True), iterations=5)
+    found = generation_runs.run_cell(config, config.lines[0], tmp_path)
+    assert [point["step"] for point in found["curve"]] == [2, 4, 5]
 
 
 @pytest.mark.parametrize("name", CONFIGS)

@@ -136,7 +136,7 @@ def sized(config: GenerationConfig, line: Line) -> Preset:
         batch_size=config.batch_size,
         iterations=config.iterations,
         epochs=None,
-        log_every=config.every,
+        log_every=max(1, config.every // 20),
         checkpoint_every=config.every,
         ema_decay=config.ema_decay,
         flip=True,
@@ -189,10 +189,12 @@ def run_cell(config: GenerationConfig, line: Line, out: Path) -> dict[str, Any]:
     limit = float("inf") if config.minutes is None else 60 * config.minutes
 
     def look(trainer: Trainer, row: Mapping[str, float]) -> bool:
-        del curve[trainer.step // config.every - 1 :]
-        curve.append({"step": trainer.step, "seconds": trainer.seconds, **_scores(config, line, by, trainer)})
-        write_atomically(path, json.dumps(curve).encode())
-        return trainer.seconds > limit or time.time() > STOP_AT.get()
+        over = trainer.seconds > limit
+        if over or trainer.step % config.every == 0 or trainer.step == trainer.total:
+            curve[:] = [point for point in curve if point["step"] < trainer.step]
+            curve.append({"step": trainer.step, "seconds": trainer.seconds, **_scores(config, line, by, trainer)})
+            write_atomically(path, json.dumps(curve).encode())
+        return over or time.time() > STOP_AT.get()
 
     if not curve or curve[-1]["seconds"] <= limit:
         trainer = train(line.name, preset, out, resume=True, quiet=True, splits=splits, on_log=look)
