@@ -108,7 +108,7 @@ class GenerationConfig:
 
 CONFIGS = {
     "cifar10-generation": GenerationConfig(GENERATION, width=32, iterations=100_000, minutes=45.0),
-    "ablation": GenerationConfig(ABLATION, width=16, iterations=1500, batch_size=32, final_samples=0, ema_decay=0.99),
+    "ablation": GenerationConfig(ABLATION, width=16, iterations=1000, batch_size=32, final_samples=0, ema_decay=0.99),
     "generation-rates": GenerationConfig(
         RATES, width=16, iterations=600, every=300, final_samples=0, ema_decay=0.99, held_out=10_000
     ),
