@@ -30,7 +30,7 @@ TITLES = {
     "ablation": "CIFAR-10: revision steps and samplers",
     "generation-rates": "CIFAR-10 generation: learning rates",
 }
-SIDE = 8
+SIDE = 6
 
 
 class Generation:
