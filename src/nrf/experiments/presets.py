@@ -269,15 +269,14 @@ def _cifar10() -> dict[str, Preset]:
         # There is a script for the residual pair only; this is its way with the other networks.
         "cifar10-cnn-released": replace(released, potential=cnn.potential, generator=StandardCNNGenerator()),
     }
+    rates = replace(learner, potential_lr=2e-4, generator_lr=2e-4)
     ablation = replace(
         cnn,
         potential=StandardCNNPotential(norm="batch"),
-        learner=replace(cnn.learner, potential_lr=2e-4, generator_lr=2e-4),
+        learner=rates,
     )
     # Of the ablation no script was released: what the other scripts do, no noise and x alone, with the text's steps.
-    noiseless = replace(
-        ablation, generator=StandardCNNGenerator(), learner=replace(ablation.learner, proposal_statistics="batch")
-    )
+    noiseless = replace(ablation, generator=StandardCNNGenerator(), learner=replace(rates, proposal_statistics="batch"))
     box = (-1.0, 1.0)
     for n_steps in (2, 5, 10):
         revision = Revision(n_steps=n_steps, target="joint")
