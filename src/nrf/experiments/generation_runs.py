@@ -57,7 +57,7 @@ class Line:
 
 
 SHORT = (4e-4, 4e-4)
-"""Learning rates for a run of an hour: of three pairs the best for both methods (`nrf reproduce generation-rates`)."""
+"""Learning rates for a run of an hour: of those tried the best for both methods (`nrf reproduce generation-rates`)."""
 GENERATION = (
     Line("inclusive-NRF", "best", "cifar10-cnn-released", rates=SHORT),
     Line("SNGAN", "best", "cifar10-cnn", rates=SHORT),
