@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: install demo test lint format bench clean
+.PHONY: install demo test test-slow test-all lint format bench clean
 
 install: $(STAMP)
 
@@ -19,7 +19,12 @@ demo: $(STAMP)
 	$(BIN)/nrf demo --out runs/demo
 
 test: $(STAMP)
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)
+
+test-slow: $(STAMP)
+	$(BIN)/python -m pytest -m slow $(PYTEST_ARGS)
+
+test-all: test test-slow
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

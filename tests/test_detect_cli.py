@@ -105,7 +105,7 @@ def test_fit_says_what_it_did(run, data, tmp_path):
     assert lines["rows"] == f"{N - BAD.sum()} of {N} with label = ok"
     assert lines["columns"] == "3, encoded as 6"
     assert lines["left_out"] == "kind, label, site (constant)"
-    assert re.fullmatch(r"-?[\d.]+ \(false-alarm rate 0.05 by 44 held-out rows\)", lines["threshold"])
+    assert re.fullmatch(r"-?[\d.]+: flags at most 5 % of normal rows, by 44 held-out rows", lines["threshold"])
     assert lines["time"].endswith(" s")
     fitted = NRFDetector.load(tmp_path / "m")
     assert fitted.encoder_.names == ("amount", "balance", "city", "site")
@@ -125,13 +125,13 @@ def test_fit_is_that_of_the_library(run, data, tmp_path):
 def test_fit_options(run, data, tmp_path):
     drop = ["--drop", "kind", "label", "site"]
     printed = fit(run, data / "data.csv", tmp_path / "a", *drop, "--contamination", "0.1")
-    assert "(contamination 0.1)" in printed
+    assert "flags 10 % of the rows that set it (contamination)" in printed
     found = NRFDetector.load(tmp_path / "a")
     assert (found.predict(read_table(data / "data.csv", drop=drop[1:])) < 0).mean() == pytest.approx(0.1, abs=0.01)
     printed = fit(run, data / "data.csv", tmp_path / "a", *drop, "--false-alarm-rate", "0.2")  # replaces the one before
-    assert "(false-alarm rate 0.2 by 48 held-out rows)" in printed
+    assert "flags at most 20 % of normal rows, by 48 held-out rows" in printed
     printed = fit(run, data / "data.csv", tmp_path / "b", *drop, "--false-alarm-rate", "0.001")
-    assert "no threshold: 48 held-out rows are too few for a false-alarm rate of 0.001" in printed
+    assert "no threshold: 48 held-out rows cannot keep a false-alarm rate of 0.1 %, only 2.1 % or more" in printed
 
 
 def test_labels_that_are_numbers(run, data, tmp_path):

@@ -19,7 +19,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import nn
 
-from nrf.detect import NRFDetector, parallel, recipe
+from nrf.detect import NRFDetector, TurnFeatures, parallel, recipe
 from nrf.detect.explain import _Field, counterfactual_images, revised_rows
 from nrf.detect.selection import labelled_auroc, made_anomalies, made_images, synthetic_auroc
 from nrf.detect.storage import _digest
@@ -72,7 +72,7 @@ def test_scores_thresholds_and_labels_fit_together(fitted, ring):
     np.testing.assert_allclose(fitted.decision_function(X), scores - fitted.offset_)
     assert set(fitted.predict(X)) == {1, -1}
     assert ((fitted.predict(X) == -1) == (scores < fitted.offset_)).all()
-    assert ((fitted.p_values(X) <= fitted.false_alarm_rate) == (fitted.predict(X) == -1)).all()
+    assert ((fitted.p_values(X) <= fitted.threshold_rule_.rate) == (fitted.predict(X) == -1)).all()
     assert fitted.calibrated_on_ == "held-out rows"
 
 
@@ -451,7 +451,7 @@ def test_what_cannot_be_explained_says_so(ring):
 def test_images_get_a_convolutional_pair():
     rng = np.random.default_rng(0)
     images = (rng.random((40, 1, 16, 16)) * 255).astype(np.uint8)
-    detector = NRFDetector(iterations=3, batch_size=8, random_state=0).fit(images)
+    detector = NRFDetector(features=None, iterations=3, batch_size=8, random_state=0).fit(images)
     assert any(isinstance(m, nn.Conv2d) for m in detector.members_.module("potential").modules())
     assert detector.score_samples(images).shape == (40,)
     revised = counterfactual_images(detector, images[:2], max_steps=5)
@@ -461,7 +461,7 @@ def test_images_get_a_convolutional_pair():
         detector.explain(images[:1])
     with pytest.raises(InputError, match="images have no columns"):
         revised_rows(detector, images[:1])
-    flat = NRFDetector(iterations=3, random_state=0).fit(rng.random((30, 1, 5, 7)))
+    flat = NRFDetector(features=None, iterations=3, random_state=0).fit(rng.random((30, 1, 5, 7)))
     assert flat.score_samples(rng.random((4, 1, 5, 7))).shape == (4,)
 
 
@@ -592,11 +592,15 @@ def test_onnx_of_a_mixed_table(tmp_path):
 
 def test_onnx_of_images_and_what_cannot_be_exported(tmp_path, ring):
     onnxruntime = pytest.importorskip("onnxruntime")
-    images = np.random.default_rng(0).random((30, 3, 32, 32), dtype=np.float32)
-    detector = NRFDetector(iterations=1, batch_size=4, random_state=0).fit(images)
-    detector.export(tmp_path / "d.onnx")
-    (scores,) = onnxruntime.InferenceSession(tmp_path / "d.onnx").run(["score"], {"input": images})
-    np.testing.assert_allclose(scores, detector.score_samples(images), rtol=1e-5, atol=1e-5)
+    images = np.random.default_rng(0).random((100, 3, 32, 32), dtype=np.float32)
+    for step in (None, "auto"):
+        detector = NRFDetector(features=step, iterations=1, batch_size=4, random_state=0).fit(images)
+        detector.export(tmp_path / "d.onnx")
+        (scores,) = onnxruntime.InferenceSession(tmp_path / "d.onnx").run(["score"], {"input": images})
+        np.testing.assert_allclose(scores, detector.score_samples(images), rtol=1e-5, atol=1e-5)
+    turned = NRFDetector(features=TurnFeatures(width=2, epochs=1), iterations=1, random_state=0).fit(images[:40])
+    with pytest.raises(InputError, match="TurnFeatures has no ONNX form"):
+        turned.export(tmp_path / "t.onnx")
     own = NRFDetector(**FAST, potential=Quadratic(3), generator=LatentGenerator(nn.Linear(2, 3), 2, 0.5)).fit(ring[0])
     with pytest.raises(InputError, match="Quadratic has no ONNX form"):
         own.export(tmp_path / "q.onnx")

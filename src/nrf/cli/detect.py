@@ -82,7 +82,7 @@ def fit(
     if label is not None and normal is not None:
         table = _normal_rows(train, table, label, normal)
     detector = NRFDetector(
-        false_alarm_rate=0.05 if false_alarm_rate is None else false_alarm_rate,
+        false_alarm_rate=false_alarm_rate,
         contamination=contamination,
         n_members=members,
         iterations=iterations,
@@ -335,14 +335,7 @@ def _measures(scores: Any, truth: Any, flagged: Any) -> list[tuple[str, str]]:
 
 
 def _threshold(detector: NRFDetector) -> str:
-    import numpy as np
-
-    rows = f"{len(detector.calibration_.scores)} {detector.calibrated_on_}"
-    if not np.isfinite(detector.offset_):
-        return f"no threshold: {rows} are too few for a false-alarm rate of {detector.false_alarm_rate:g}"
-    if detector.contamination is not None:
-        return f"threshold {detector.offset_:.6g} (contamination {detector.contamination:g})"
-    return f"threshold {detector.offset_:.6g} (false-alarm rate {detector.false_alarm_rate:g} by {rows})"
+    return str(detector.threshold_rule_)
 
 
 def _unlabelled(count: int) -> str:

@@ -7,7 +7,10 @@ only finds less.
 
 from __future__ import annotations
 
+import math
+import warnings
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +18,125 @@ from numpy.typing import NDArray
 from nrf.errors import InputError
 
 Floats = NDArray[np.float64]
+CalibratedOn = Literal["held-out rows", "training rows", "given rows"]
+
+FALSE_ALARM_RATE = 0.05
+"""Where neither a false-alarm rate nor a contamination is given."""
+SMALLEST_SPLIT = 20
+"""With fewer rows none can be spared for calibration: the training rows serve."""
+CALIBRATION_SHARE = 0.2
+"""Rows held out for calibration, where it is not said how many."""
+
+
+def rows_needed(rate: float) -> int:
+    """The smallest number of calibration rows that can keep a rate: 1/(n + 1) is the lowest p-value.
+
+    Example:
+        >>> rows_needed(0.05), rows_needed(0.01)
+        (19, 99)
+    """
+    return max(1, math.ceil(1 / rate - 1e-9) - 1)
+
+
+def lowest_rate(n_rows: int) -> float:
+    """The lowest rate that so many calibration rows keep, 1/(n + 1), rounded up to two digits.
+
+    Example:
+        >>> lowest_rate(15), lowest_rate(19)
+        (0.063, 0.05)
+    """
+    unit = 10.0 ** (1 + math.ceil(math.log10(n_rows + 1)))
+    return math.ceil(unit / (n_rows + 1) - 1e-9) / unit
+
+
+def rows_to_hold_out(n_rows: int, share: float | None, rate: float | None) -> int:
+    """How many of a table's rows are kept for calibration.
+
+    Args:
+        n_rows: Rows of the table.
+        share: Share to hold out; if None a fifth, or as many as the rate needs where that is at most half of all.
+        rate: False-alarm rate to keep, if there is one.
+
+    Example:
+        >>> [rows_to_hold_out(n, None, 0.05) for n in (19, 30, 60, 1000)]
+        [0, 6, 19, 200]
+    """
+    if n_rows < SMALLEST_SPLIT:
+        return 0
+    if share is not None:
+        return round(share * n_rows)
+    needed = 0 if rate is None else rows_needed(rate)
+    return max(round(CALIBRATION_SHARE * n_rows), needed if needed <= n_rows // 2 else 0)
+
+
+@dataclass(frozen=True)
+class ThresholdRule:
+    """Where the threshold of a detector comes from.
+
+    Example:
+        >>> print(ThresholdRule("false_alarm_rate", 0.05, -1.5, 200, "held-out rows"))
+        threshold -1.5: flags at most 5 % of normal rows, by 200 held-out rows
+    """
+
+    kind: Literal["false_alarm_rate", "contamination"]
+    rate: float
+    """Share of normal rows, or of the rows that set the threshold, that may be flagged."""
+    threshold: float
+    """Rows with a score below it are flagged; −∞ where the calibration rows cannot keep the rate."""
+    n_calibration: int
+    calibrated_on: CalibratedOn
+
+    @property
+    def given(self) -> tuple[float | None, float | None]:
+        """The false-alarm rate and the contamination, of which one is None."""
+        return (self.rate, None) if self.kind == "false_alarm_rate" else (None, self.rate)
+
+    @property
+    def flags_nothing(self) -> bool:
+        """Whether there are too few calibration rows for the rate, so that no row is ever flagged."""
+        return not math.isfinite(self.threshold)
+
+    def __str__(self) -> str:
+        rows = f"{self.n_calibration} {self.calibrated_on}"
+        if self.kind == "contamination":
+            return (
+                f"threshold {self.threshold:.6g}: flags {100 * self.rate:g} % of the rows that set it (contamination)"
+            )
+        if self.flags_nothing:
+            least = f"{100 * lowest_rate(self.n_calibration):g} % or more"
+            return f"no threshold: {rows} cannot keep a false-alarm rate of {100 * self.rate:g} %, only {least}"
+        return f"threshold {self.threshold:.6g}: flags at most {100 * self.rate:g} % of normal rows, by {rows}"
+
+    def warn(self, stacklevel: int = 2) -> None:
+        """Say so if the rate cannot be kept; every way to a threshold ends here."""
+        if self.kind == "contamination":
+            return
+        if self.flags_nothing:
+            _warn_too_few(self.n_calibration, self.rate, "false-alarm rate", stacklevel + 1)
+        elif self.calibrated_on == "training rows":
+            warnings.warn(
+                f"with fewer than {SMALLEST_SPLIT} rows none is held out: the threshold is that of training rows, and "
+                f"more than {100 * self.rate:g} % of new normal rows may be flagged; give more rows, or calibrate(X) "
+                "on rows that were not trained on",
+                RuntimeWarning,
+                stacklevel=stacklevel + 1,
+            )
+
+
+def warn_if_too_few(n_rows: int, rate: float, stacklevel: int = 2) -> None:
+    """Say so if a false discovery rate is below the lowest p-value of so many calibration rows."""
+    if 1 / (n_rows + 1) > rate:
+        _warn_too_few(n_rows, rate, "false discovery rate", stacklevel + 1)
+
+
+def _warn_too_few(n_rows: int, rate: float, what: str, stacklevel: int) -> None:
+    warnings.warn(
+        f"{n_rows} calibration rows cannot keep a {what} of {rate:g}: nothing is flagged. They can keep "
+        f"{lowest_rate(n_rows):g} or more; {rate:g} needs {rows_needed(rate)} of them: give more rows, a larger "
+        "calibration_share, or a higher rate",
+        RuntimeWarning,
+        stacklevel=stacklevel + 1,
+    )
 
 
 @dataclass(frozen=True)

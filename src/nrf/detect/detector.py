@@ -11,15 +11,24 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, OutlierMixin
+from sklearn.base import BaseEstimator, OutlierMixin, clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
-from nrf.detect.calibration import Calibration, false_discoveries
+from nrf.detect.calibration import (
+    FALSE_ALARM_RATE,
+    CalibratedOn,
+    Calibration,
+    ThresholdRule,
+    false_discoveries,
+    rows_to_hold_out,
+    warn_if_too_few,
+)
 from nrf.detect.columns import Scaling
 from nrf.detect.encoder import TableEncoder
-from nrf.detect.frames import in_common_form, is_table
+from nrf.detect.features import components_for
+from nrf.detect.frames import Frame, as_columns, in_common_form, is_table, taken
 from nrf.detect.members import Members, build_members, train_members
 from nrf.detect.parallel import in_threads, parts_of
 from nrf.detect.parameters import check_parameters
@@ -33,10 +42,8 @@ if TYPE_CHECKING:
     from nrf.detect.explain import Explanation
 
 Floats = NDArray[np.float64]
+Places = NDArray[np.intp]
 Callback = Callable[["NRFDetector", dict[str, float]], object]
-
-SMALLEST_SPLIT = 20
-"""With fewer rows none can be spared for calibration: the training rows serve."""
 
 
 class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
@@ -46,10 +53,11 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
     numbers, booleans, categories, dates and missing values, and images ``(n, channels, height, width)``.
 
     Args:
-        false_alarm_rate: Share of normal rows that ``predict`` may flag; kept by rows held out from training
-            (split conformal), however good or bad the model is.
+        false_alarm_rate: Share of normal rows that ``predict`` may flag, 0.05 if nothing is given; kept by rows held
+            out from training (split conformal), however good or bad the model is.
         contamination: Instead of that, the share of the training rows to flag.
-        calibration_share: Share of the rows held out to calibrate on.
+        calibration_share: Share of the rows held out to calibrate on; if None a fifth, or as many as the false-alarm
+            rate needs where that is at most half of the rows.
         n_members: Models trained side by side; their spread is the score's uncertainty.
         combine: Mean of the members' potentials, or of their ranks among the calibration rows.
         widths: Hidden units of the potential; if None 256 and 128, and half of that for more than 100,000 rows.
@@ -63,6 +71,10 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         learning_rate: Of both networks.
         batch_size: Rows a batch; by the number of rows if None.
         iterations: Length of training; by the number of rows if None.
+        features: A scikit-learn transformer that makes columns of the rows, fitted on the training rows alone, so that
+            calibration rows stay rows it has never seen. ``auto`` is none for tables, and principal components for
+            images; None is none for images too, which then get a convolutional pair: hours, not seconds. Images
+            reach it scaled to [−1, 1].
         potential: A module ``(n, *event) → (n,)`` of your own, in place of the default one.
         generator: A :class:`nrf.models.LatentGenerator` of your own.
         max_levels: Categorical columns with more levels are hashed.
@@ -76,6 +88,18 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         device: Where to compute: "cpu", "cuda", …
         verbose: 1 shows a progress bar.
 
+    Attributes:
+        threshold_rule_: Where the threshold comes from: its kind, its rate, and the rows that keep it.
+        offset_: The threshold: rows with a lower score are flagged.
+        calibration_: Scores of the calibration rows.
+        calibrated_on_: Which rows those are: held-out ones, training rows (fewer than 20 rows: no promise), or rows
+            given to ``calibrate``.
+        features_: The fitted feature step, or None.
+        encoder_: What was learned of the columns; None for images without a feature step.
+        pixels_: The shape and range of images; None for tables.
+        history_: Metrics of training, about once an epoch.
+        n_iter_: Iterations of training.
+
     Example:
         >>> X = np.random.default_rng(0).normal(size=(600, 2))
         >>> detector = NRFDetector(false_alarm_rate=0.01, random_state=0).fit(X)
@@ -86,9 +110,9 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
     def __init__(
         self,
         *,
-        false_alarm_rate: float = 0.05,
+        false_alarm_rate: float | None = None,
         contamination: float | None = None,
-        calibration_share: float = 0.2,
+        calibration_share: float | None = None,
         n_members: int = 1,
         combine: Literal["potential", "rank"] = "potential",
         widths: tuple[int, ...] | None = None,
@@ -101,6 +125,7 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         learning_rate: float | None = None,
         batch_size: int | None = None,
         iterations: int | None = None,
+        features: Any = "auto",
         potential: nn.Module | None = None,
         generator: LatentGenerator | None = None,
         max_levels: int = 64,
@@ -126,6 +151,7 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         self.learning_rate = learning_rate
         self.batch_size = batch_size
         self.iterations = iterations
+        self.features = features
         self.potential = potential
         self.generator = generator
         self.max_levels = max_levels
@@ -149,26 +175,69 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
             y: Ignored.
             false_alarm_rate: In place of the constructor's, for this fit.
         """
-        with self._all_or_nothing():
-            check_parameters(self)
-            X = in_common_form(X)
-            goes_on = self.warm_start and hasattr(self, "members_")
-            if not goes_on:
-                self._read_schema(X)
-            self._train(self._encode(X, fitting=not goes_on), keep=goes_on)
-            return self._set_default_threshold(X, false_alarm_rate)
+        self._fit(X, false_alarm_rate)
+        self.threshold_rule_.warn()
+        return self
 
     def partial_fit(self, X: Any, y: Any = None) -> Self:
         """Go on training with these rows, which must have the columns of the first ones; the first call is ``fit``.
 
-        Calibration rows of earlier calls are kept beside new ones, so the threshold moves as the model does.
+        Calibration rows of earlier calls are kept beside new ones, and the threshold moves by the rule it had.
         """
-        if not hasattr(self, "members_"):
-            return self.fit(X, y)
+        if hasattr(self, "members_"):
+            self._fit_further(X)
+        else:
+            self._fit(X, None)
+        self.threshold_rule_.warn()
+        return self
+
+    def _fit(self, X: Any, false_alarm_rate: float | None) -> None:
         with self._all_or_nothing():
             check_parameters(self)
-            self._train(self._encode(X), keep=True, add=True)
-            return self._set_default_threshold(X, None)
+            rate = self._false_alarm_rate(false_alarm_rate)
+            goes_on = self.warm_start and hasattr(self, "members_")
+            X = self._checked(X, first=not goes_on)
+            state = check_random_state(self.random_state)
+            if not goes_on:
+                self._split_seed = int(state.randint(0, 2**31 - 1))
+            learned, held = self._split(X, self._split_seed, rate)
+            if not goes_on:
+                # All that learns from rows sees the training part alone: to a calibration row it is what it will be to
+                # a new one, which may have levels, gaps and values that no training row has.
+                self._read_schema(taken(X, learned))
+            self._train(X, learned, held, state, keep=goes_on)
+            self._set_rule(rate, self.contamination, X)
+
+    def _fit_further(self, X: Any) -> None:
+        with self._all_or_nothing():
+            check_parameters(self)
+            X, state = self._checked(X), check_random_state(self.random_state)
+            rate, contamination = self.threshold_rule_.given
+            learned, held = self._split(X, int(state.randint(0, 2**31 - 1)), rate)
+            self._train(X, learned, held, state, keep=True, add=True)
+            self._set_rule(rate, contamination, X)
+
+    def calibrate(self, X: Any) -> Self:
+        """Calibrate on these rows instead: normal ones that nothing has learned from, neither model nor feature step.
+
+        P-values and the threshold are then kept by them. For a detector behind a transformer that was fitted on all
+        rows, as in a pipeline, this makes the promise good.
+        """
+        check_is_fitted(self)
+        self._calibrate(self._encode(X), "given rows")
+        if self.threshold_rule_.kind == "false_alarm_rate":
+            self._set_rule(self.threshold_rule_.rate, None, None)
+            self.threshold_rule_.warn()
+        return self
+
+    def _false_alarm_rate(self, given: float | None) -> float | None:
+        """The rate to keep, or None for a threshold by contamination."""
+        rate = self.false_alarm_rate if given is None else given
+        if self.contamination is not None and rate is not None:
+            raise InputError("give either false_alarm_rate or contamination, not both")
+        if given is not None and not 0 < given < 1:
+            raise InputError(f"false_alarm_rate must lie between 0 and 1, got {given}")
+        return FALSE_ALARM_RATE if rate is None and self.contamination is None else rate
 
     @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
@@ -181,66 +250,87 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
             self.__dict__.update(before)
             raise
 
+    def _checked(self, X: Any, *, first: bool = False) -> Any:
+        """Rows as an array, a table or images, with the names and the number of columns that the first ones had."""
+        if isinstance(X, Frame):
+            return X
+        X = in_common_form(X)
+        if getattr(X, "ndim", 2) == 4 if first else self.pixels_ is not None:
+            if first:
+                self.n_features_in_ = int(np.prod(np.shape(X)[1:]))
+            return np.asarray(X)
+        if is_table(X):
+            validate_data(self, X, reset=first, skip_check_array=True)
+            return as_columns(X) if first and self.features in ("auto", None) else X
+        # Of later rows the encoder refuses infinite values, by column.
+        finite, least = ("allow-nan", 2) if first else (False, 1)
+        kinds = [np.float64, np.float32]
+        return validate_data(self, X, reset=first, dtype=kinds, ensure_all_finite=finite, ensure_min_samples=least)
+
+    def _split(self, X: Any, seed: int, rate: float | None) -> tuple[Places, Places]:
+        """Which rows are trained on, and which are held out to calibrate on."""
+        n_rows = len(X)
+        if not n_rows and getattr(X, "ndim", 2) == 4:
+            raise InputError("there are no images; give at least 2")
+        if n_rows < 2:
+            raise InputError(f"training needs at least 2 rows, got n_samples={n_rows}")
+        order = np.random.RandomState(seed).permutation(n_rows)
+        n_held = rows_to_hold_out(n_rows, self.calibration_share, rate)
+        return order[n_held:], order[:n_held]
+
     def _read_schema(self, X: Any) -> None:
-        """What stands in the columns, or the range of the pixels."""
+        """Fit what comes before the networks: the range of pixels, the feature step, and what stands in the columns."""
         self.encoder_: TableEncoder | None = None
         self.pixels_: PixelScale | None = None
-        if is_table(X):
-            validate_data(self, X, skip_check_array=True)
-            self.encoder_ = TableEncoder.fit(X, max_levels=self.max_levels, scaling=self.scaling)
-        elif getattr(X, "ndim", 2) == 4:
+        self.features_: Any = None
+        if getattr(X, "ndim", 2) == 4:
             self.pixels_ = PixelScale.fit(X)
-            self.n_features_in_ = int(np.prod(np.shape(X)[1:]))
-        else:
-            X = validate_data(
-                self, X, dtype=[np.float64, np.float32], ensure_all_finite="allow-nan", ensure_min_samples=2
-            )
-            self.encoder_ = TableEncoder.fit(X, max_levels=self.max_levels, scaling=self.scaling)
-        if self.encoder_ is not None and not self.encoder_.kept_columns:
+            X = self.pixels_.encode(X)
+        step = components_for(X) if self.features == "auto" else self.features
+        if step is not None:
+            self.features_ = clone(step).fit(X)
+            X = self.features_.transform(X)
+        if self.pixels_ is not None and step is None:
+            return
+        self.encoder_ = TableEncoder.fit(X, max_levels=self.max_levels, scaling=self.scaling)
+        if not self.encoder_.kept_columns:
             raise InputError("no column is left: all are constant or empty; give columns that vary")
 
-    def _encode(self, X: Any, *, fitting: bool = False) -> Tensor:
+    def _encode(self, X: Any) -> Tensor:
         """Rows as the networks take them."""
-        return self._rows_of(self._valid(X, fitting=fitting))
+        return self._rows_of(self._valid(X))
 
-    def _valid(self, X: Any, *, fitting: bool = False) -> Any:
-        X = in_common_form(X)
-        if self.pixels_ is not None:
+    def _valid(self, X: Any) -> Any:
+        """Rows that were checked against the schema, and went through the feature step."""
+        X = self._checked(X)
+        if self.features_ is None:
             return X
-        if is_table(X):
-            validate_data(self, X, reset=False, skip_check_array=True)
-            return X
-        least = 2 if fitting else 1
-        kinds = [np.float64, np.float32]
-        # The encoder refuses infinite values, by column.
-        return validate_data(self, X, reset=False, dtype=kinds, ensure_all_finite=False, ensure_min_samples=least)
+        if self.pixels_ is None:
+            return self.features_.transform(X)
+        with np.errstate(over="ignore", invalid="ignore"):
+            columns = self.features_.transform(self.pixels_.encode(X))
+        _require_finite(np.isfinite(columns).all(1))
+        return columns
 
     def _rows_of(self, X: Any) -> Tensor:
-        encoder = self.pixels_ or self.encoder_
+        encoder = self.encoder_ or self.pixels_
         assert encoder is not None
         return torch.from_numpy(encoder.encode(X)).to(self.device)
 
-    def _train(self, rows: Tensor, *, keep: bool, add: bool = False) -> None:
-        if len(rows) < 2:
-            raise InputError(f"training needs at least 2 rows, got n_samples={len(rows)}")
-        state = check_random_state(self.random_state)
+    def _train(
+        self, X: Any, learned_places: Places, held_places: Places, state: Any, *, keep: bool, add: bool = False
+    ) -> None:
+        learned = self._encode(taken(X, learned_places))
         seeds = [int(s) for s in state.randint(0, 2**31 - 1, size=self.n_members)]
-        order = torch.from_numpy(state.permutation(len(rows))).to(rows.device)
-        n_held = round(self.calibration_share * len(rows)) if len(rows) >= SMALLEST_SPLIT else 0
-        held, learned = rows[order[:n_held]], rows[order[n_held:]]
         surprises, seen = self._surprises(), learned
         if self.encoder_ is not None:
             seen = learned[:, self.encoder_.learned]
             noise = state.standard_normal(size=tuple(seen.shape)).astype(np.float32) * self.encoder_.jitter()
-            seen = seen + torch.from_numpy(noise).to(rows.device)
+            seen = seen + torch.from_numpy(noise).to(learned.device)
         spacing = spacing_of(seen) if surprises else 0.0
         recipe = recipe_for(len(seen), tuple(seen.shape[1:]), self._changes(), spacing)
         before = self.members_ if keep else None
-        calibrating = held if n_held else learned
-        if add:
-            calibrating = torch.cat([self._calibration_rows, calibrating])
-        self._calibration_rows = calibrating
-        self.calibrated_on_ = "held-out rows" if n_held else "training rows"
+        calibrating, calibrated_on = self._calibration_part(taken(X, held_places), learned, add=add)
 
         def build(recipe: Recipe) -> Members:
             self.members_ = build_members(recipe, seen, seeds, self.potential, self.generator, surprises)
@@ -251,9 +341,7 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         def settle() -> None:
             if surprises:
                 self.members_.know(learned, before)
-            values = self.members_.potentials(calibrating)
-            self._member_calibrations = [Calibration.of(u.cpu().numpy()) for u in values]
-            self.calibration_ = Calibration.of(self._combined(values))
+            self._calibrate(calibrating, calibrated_on)
 
         def on_log(trainer: Trainer, row: Mapping[str, float]) -> bool:
             numbers = {name: float(value) for name, value in row.items()}
@@ -275,6 +363,22 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         )
         self.n_iter_ = self.recipe_.train.iterations
         settle()
+
+    def _calibration_part(self, held: Any, learned: Tensor, *, add: bool) -> tuple[Tensor, CalibratedOn]:
+        """Rows to calibrate on: held-out ones, with those of earlier calls; training rows only where there are none."""
+        if not len(held):
+            return (self._calibration_rows, self.calibrated_on_) if add else (learned, "training rows")
+        rows = self._encode(held)
+        if add and self.calibrated_on_ != "training rows":
+            rows = torch.cat([self._calibration_rows, rows])
+        return rows, "held-out rows"
+
+    def _calibrate(self, rows: Tensor, rows_are: CalibratedOn) -> None:
+        """Take the scores of these encoded rows as those of normal ones."""
+        self._calibration_rows, self.calibrated_on_ = rows, rows_are
+        values = self.members_.potentials(rows)
+        self._member_calibrations = [Calibration.of(u.cpu().numpy()) for u in values]
+        self.calibration_ = Calibration.of(self._combined(values))
 
     def _surprises(self) -> list[int]:
         """Encoded columns that no network sees."""
@@ -313,7 +417,9 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
 
     def discoveries(self, X: Any, rate: float = 0.05) -> NDArray[np.bool_]:
         """Rows to look at, chosen over the whole batch so that at most that share of them is expected to be normal."""
-        return false_discoveries(self.p_values(X), rate)
+        found = false_discoveries(self.p_values(X), rate)
+        warn_if_too_few(len(self.calibration_.scores), rate)
+        return found
 
     def set_threshold(
         self, *, false_alarm_rate: float | None = None, contamination: float | None = None, X: Any = None
@@ -328,32 +434,31 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         if (false_alarm_rate is None) == (contamination is None):
             raise InputError("give either false_alarm_rate or contamination")
-        if false_alarm_rate is not None:
-            self.offset_ = self.calibration_.threshold(false_alarm_rate)
-            if not np.isfinite(self.offset_):
-                n = len(self.calibration_.scores)
-                warnings.warn(
-                    f"{n} calibration rows cannot keep a false-alarm rate below {1 / (n + 1):.3g}: at "
-                    f"{false_alarm_rate:g} nothing is flagged; give more rows or a higher rate",
-                    RuntimeWarning,
-                    stacklevel=2,
-                )
-            return self
-        if X is None:
+        if contamination is not None and X is None:
             raise InputError("a threshold by contamination needs X, the rows of which that share is to be flagged")
-        assert contamination is not None
-        if not 0 < contamination <= 0.5:
+        if contamination is not None and not 0 < contamination <= 0.5:
             raise InputError(f"contamination must lie in (0, 0.5], got {contamination}")
-        self.offset_ = float(np.percentile(self.score_samples(X), 100 * contamination))
+        self._set_rule(false_alarm_rate, contamination, X)
+        self.threshold_rule_.warn()
         return self
+
+    def _set_rule(self, false_alarm_rate: float | None, contamination: float | None, X: Any) -> None:
+        """The one place where a threshold is set."""
+        n, rows_are = len(self.calibration_.scores), self.calibrated_on_
+        if false_alarm_rate is not None:
+            threshold = self.calibration_.threshold(false_alarm_rate)
+            rule = ThresholdRule("false_alarm_rate", float(false_alarm_rate), threshold, n, rows_are)
+        else:
+            assert contamination is not None
+            threshold = float(np.percentile(self.score_samples(X), 100 * contamination))
+            rule = ThresholdRule("contamination", float(contamination), threshold, n, rows_are)
+        self.threshold_rule_, self.offset_ = rule, threshold
 
     def _potentials(self, X: Any) -> Tensor:
         check_is_fitted(self)
         score = self.members_.scorer()
         values = torch.cat(in_threads(lambda part: score(self._rows_of(part)), parts_of(self._valid(X))), 1)
-        if not torch.isfinite(values).all():
-            bad = int((~torch.isfinite(values)).any(0).sum())
-            raise InputError(f"{bad} rows have a potential that is not finite: their values are far out of any range")
+        _require_finite(torch.isfinite(values).all(0).cpu().numpy())
         return values
 
     def _as_scores(self, potentials: Tensor) -> Floats:
@@ -366,14 +471,6 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
     def _combined(self, potentials: Tensor) -> Floats:
         mean: Floats = self._as_scores(potentials).mean(0)
         return mean
-
-    def _set_default_threshold(self, X: Any, false_alarm_rate: float | None) -> Self:
-        if false_alarm_rate is None and self.contamination is not None:
-            return self.set_threshold(contamination=self.contamination, X=X)
-        if false_alarm_rate is not None:
-            return self.set_threshold(false_alarm_rate=false_alarm_rate)
-        self.offset_ = self.calibration_.threshold(self.false_alarm_rate)
-        return self
 
     # ------------------------------------------------------------------------------------------- explaining, keeping
 
@@ -424,3 +521,10 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         tags.input_tags.string = True
         tags.input_tags.categorical = True
         return tags
+
+
+def _require_finite(rows: NDArray[np.bool_]) -> None:
+    """Which rows came out finite must be all of them."""
+    bad = int((~rows).sum())
+    if bad:
+        raise InputError(f"{bad} rows have a potential that is not finite: their values are far out of any range")

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nrf.detect.columns import CategoricalColumn
+from nrf.detect.features import PrincipalComponents
 from nrf.errors import InputError
 from nrf.networks import Snapshot
 from nrf.samplers import SGLD, Position, run
@@ -80,7 +81,7 @@ def explain(detector: NRFDetector, X: Any, *, max_steps: int = 500, target: floa
         target: Potential that counts as typical; the median of the calibration rows if not given.
     """
     encoder = detector.encoder_
-    if encoder is None:
+    if encoder is None or detector.pixels_ is not None:
         raise InputError("images have no columns to explain; use counterfactual_images")
     if detector.combine != "potential":
         raise InputError("ranks have no gradient: explain a detector with combine='potential'")
@@ -111,8 +112,13 @@ def counterfactual_images(detector: NRFDetector, X: Any, *, max_steps: int = 500
     scale = detector.pixels_
     if scale is None:
         raise InputError("this detector is one of tables; use explain")
-    field = _Field(detector)
+    field, step = _Field(detector), detector.features_
+    if step is not None and not isinstance(step, PrincipalComponents):
+        raise InputError(f"there is no way back from the columns of {type(step).__name__} to images")
     revised = field.climb(detector._encode(X), float(np.median(detector.calibration_.scores)), max_steps)
+    if detector.encoder_ is not None and step is not None:
+        columns = np.array([list(detector.encoder_.decode(row.cpu().numpy()).values()) for row in revised])
+        revised = torch.from_numpy(step.inverse_transform(columns, like=scale.encode(X)))
     out = (revised.clamp(-1, 1).cpu().numpy() + 1) / 2 * (scale.high - scale.low) + scale.low
     return np.asarray(out, dtype=np.float32)
 
@@ -143,7 +149,7 @@ def revised_rows(
         The revised rows in the user's units, by column.
     """
     encoder = detector.encoder_
-    if encoder is None:
+    if encoder is None or detector.pixels_ is not None:
         raise InputError("images have no columns; use counterfactual_images")
     if n_steps < 1:
         raise InputError(f"n_steps must be at least 1, got {n_steps}")

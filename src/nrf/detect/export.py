@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from nrf._version import __version__
+from nrf.detect.features import PrincipalComponents
 from nrf.detect.onnx_encoder import OPSETS, encoder_nodes
 from nrf.errors import InputError
 from nrf.networks import Snapshot, replica_state
@@ -36,13 +37,26 @@ def export_onnx(detector: NRFDetector, path: Path) -> None:
     if detector.combine != "potential":
         raise InputError("only combine='potential' can be exported: ranks need the calibration rows")
     graph = _Builder(onnx)
+    start = "input"
+    if detector.pixels_ is not None:
+        start = graph.pixels(detector.pixels_)
+    if isinstance(detector.features_, PrincipalComponents):
+        if detector.pixels_ is None:
+            graph.inputs.append(graph.value("input", detector.features_.shape_))
+        start = graph.components(detector.features_, start)
+    elif detector.features_ is not None:
+        kind = type(detector.features_).__name__
+        raise InputError(f"{kind} has no ONNX form here: export a detector of the columns that it makes")
     if detector.encoder_ is not None:
         encoding = encoder_nodes(detector.encoder_)
-        graph.inputs, graph.nodes = list(encoding.inputs), list(encoding.nodes)
-        graph.initializers, start = list(encoding.initializers), encoding.output_name
-    else:
-        assert detector.pixels_ is not None
-        start = graph.pixels(detector.pixels_)
+        if detector.features_ is None:
+            graph.inputs += encoding.inputs
+        else:  # the encoding begins where the feature step ends
+            for node in encoding.nodes:
+                node.input[:] = [start if name == "input" else name for name in node.input]
+        graph.nodes += encoding.nodes
+        graph.initializers += encoding.initializers
+        start = encoding.output_name
     seen, odd = start, None
     if detector.encoder_ is not None:
         given = graph.taken(start, detector.encoder_.learned)
@@ -124,10 +138,23 @@ class _Builder:
         """The sum of each row."""
         return self.add("ReduceSum", x, self.constant(np.array([1], dtype=np.int64)), keepdims=1)
 
+    def value(self, name: str, shape: Sequence[int]) -> Any:
+        """An input of rows of this shape."""
+        return self.onnx.helper.make_tensor_value_info(name, self.onnx.TensorProto.FLOAT, ["N", *shape])
+
+    def components(self, step: PrincipalComponents, x: str) -> str:
+        """Principal components of rows, and the length of the rest."""
+        double, single = self.onnx.TensorProto.DOUBLE, self.onnx.TensorProto.FLOAT
+        flat = self.add("Cast", self.add("Flatten", x, axis=1), to=double)
+        centred = self.add("Sub", flat, self.constant(step.mean_))
+        found = self.add("MatMul", centred, self.constant(step.components_.T))
+        rest = self.add("Sub", centred, self.add("MatMul", found, self.constant(step.components_)))
+        squares = self.add("ReduceSum", self.add("Mul", rest, rest), self.constant(np.array([1])), keepdims=1)
+        return self.add("Cast", self.add("Concat", found, self.add("Sqrt", squares), axis=1), to=single)
+
     def pixels(self, scale: PixelScale) -> str:
         """The input of images and their way to [−1, 1]."""
-        kind = self.onnx.TensorProto.FLOAT
-        self.inputs.append(self.onnx.helper.make_tensor_value_info("input", kind, ["N", *scale.shape]))
+        self.inputs.append(self.value("input", scale.shape))
         width = scale.high - scale.low
         factor = self.constant(np.array(2 / width, dtype=np.float32))
         shift = self.constant(np.array(1 + 2 * scale.low / width, dtype=np.float32))

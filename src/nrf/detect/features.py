@@ -15,6 +15,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from nrf.config import from_json, to_json
 from nrf.detect.pixels import PixelScale
 from nrf.errors import InputError
 from nrf.networks.classifier import Classifier
@@ -23,6 +24,8 @@ from nrf.training.classify import ClassifierTraining, fit_classifier
 
 Rows = NDArray[np.float32]
 
+IMAGE_COMPONENTS = 40
+"""Principal components that a detector has of images, where it is not said what to look at."""
 TURNS = 4
 SOFTENED = 2.0
 """What logits are divided by, before they are answers."""
@@ -59,25 +62,48 @@ class PrincipalComponents(TransformerMixin, BaseEstimator):  # type: ignore[misc
                 f"n_components must be from 1 to {min(rows.shape)}, the smaller of rows and columns, got "
                 f"{self.n_components}"
             )
-        self.pca_ = PCA(self.n_components, random_state=self.random_state).fit(rows)
+        found = PCA(self.n_components, random_state=self.random_state).fit(rows)
+        self.mean_, self.components_ = found.mean_.astype(np.float64), found.components_.astype(np.float64)
         self.shape_ = tuple(np.shape(X)[1:])
         return self
 
     def transform(self, X: Any) -> Rows:
         """Components, then the length of the rest."""
-        check_is_fitted(self, "pca_")
+        check_is_fitted(self, "components_")
         if tuple(np.shape(X)[1:]) != self.shape_:
             raise InputError(f"rows have the shape {np.shape(X)[1:]}, at fit it was {self.shape_}")
-        rows = _flat(X)
-        found = self.pca_.transform(rows)
-        rest = np.linalg.norm(rows - self.pca_.inverse_transform(found), axis=1, keepdims=True)
+        centred = _flat(X) - self.mean_
+        found = centred @ self.components_.T
+        rest = np.linalg.norm(centred - found @ self.components_, axis=1, keepdims=True)
         return np.hstack([found, rest]).astype(np.float32)
 
-    def inverse_transform(self, X: Any) -> Rows:
-        """The rows that have these components, and nothing beside."""
-        check_is_fitted(self, "pca_")
-        rows: Rows = self.pca_.inverse_transform(np.asarray(X)[:, : self.n_components]).astype(np.float32)
-        return rows.reshape(len(rows), *self.shape_)
+    def inverse_transform(self, X: Any, like: Any = None) -> Rows:
+        """The rows that have these components, and nothing beside.
+
+        Args:
+            X: Components, and in the last column the length of the rest.
+            like: Rows to take the rest from, which is brought to that length; none has none.
+        """
+        check_is_fitted(self, "components_")
+        columns = np.asarray(X, dtype=np.float64)
+        rows = columns[:, : self.n_components] @ self.components_ + self.mean_
+        if like is not None:
+            centred = _flat(like) - self.mean_
+            rest = centred - centred @ self.components_.T @ self.components_
+            length = np.linalg.norm(rest, axis=1, keepdims=True)
+            rows += rest * (columns[:, -1:] / np.maximum(length, 1e-12))
+        found: Rows = rows.astype(np.float32).reshape(len(rows), *self.shape_)
+        return found
+
+
+def components_for(rows: Any) -> PrincipalComponents | None:
+    """The feature step that a detector has where none is given: none for tables, components for images.
+
+    At most one for five images: with more, training images would have no rest to compare that of others with.
+    """
+    if getattr(rows, "ndim", 2) != 4:
+        return None
+    return PrincipalComponents(max(1, min(IMAGE_COMPONENTS, len(rows) // 5, int(np.prod(rows.shape[1:])))))
 
 
 class OneSided(TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -216,6 +242,52 @@ class TurnFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             turned, labels = _turned(part)
             right.append((self.network_(turned)[1].argmax(1) == labels).float())
         return float(torch.cat(right).mean())
+
+
+def stored(step: Any) -> tuple[Any, dict[str, NDArray[Any]]]:
+    """A fitted feature step as plain values and arrays; ``given`` for one of the user's own, which is not stored."""
+    if step is None:
+        return None, {}
+    if type(step) not in STORED:
+        return "given", {}
+    described = {"type": type(step).__name__, "parameters": step.get_params(deep=False)}
+    if isinstance(step, TurnFeatures):
+        weights = {name: value.contiguous().numpy() for name, value in step.network_.state_dict().items()}
+        return described | {"pixels": to_json(step.pixels_)}, weights
+    if isinstance(step, PrincipalComponents):
+        return described | {"shape": list(step.shape_)}, {"mean": step.mean_, "components": step.components_}
+    return described, {"ends": step.ends_}
+
+
+def from_stored(described: Any, arrays: dict[str, NDArray[Any]], given: Any = None) -> Any:
+    """The step that :func:`stored` described.
+
+    Args:
+        described: Its plain values.
+        arrays: Its arrays.
+        given: The fitted step of the user's own, where it was not stored.
+    """
+    if described is None or described == "given":
+        return given
+    kinds = {kind.__name__: kind for kind in STORED}
+    step = kinds[described["type"]](**described["parameters"])
+    if isinstance(step, TurnFeatures):
+        step.pixels_ = from_json(PixelScale, described["pixels"])
+        with torch.device("meta"):  # no weights to draw: the stored ones take their place
+            step.network_ = Classifier(step.width, TURNS, step.pixels_.shape[0])
+        step.network_.load_state_dict({name: torch.from_numpy(value) for name, value in arrays.items()}, assign=True)
+        step.network_.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        step.network_.eval().requires_grad_(False)
+    elif isinstance(step, PrincipalComponents):
+        step.shape_ = tuple(described["shape"])
+        step.mean_, step.components_ = arrays["mean"], arrays["components"]
+    else:
+        step.ends_ = arrays["ends"]
+    return step
+
+
+STORED = (PrincipalComponents, OneSided, TurnFeatures)
+"""Steps that are saved with a detector."""
 
 
 def _turned(images: Tensor) -> tuple[Tensor, Tensor]:

@@ -9,7 +9,7 @@ import reprlib
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -55,6 +55,15 @@ class Frame:
         if self.matrix is None:
             return self.arrays[place]
         return np.asarray(self.matrix[:, place], dtype=np.float64)
+
+    def __len__(self) -> int:
+        return self.n_rows
+
+    def taken(self, places: npt.NDArray[np.intp]) -> Frame:
+        """Some of the rows."""
+        matrix = None if self.matrix is None else self.matrix[places]
+        arrays = tuple(array[places] for array in self.arrays)
+        return replace(self, n_rows=len(places), matrix=matrix, arrays=arrays)
 
 
 def as_columns(data: Any, names: Sequence[str] | None = None) -> Frame:
@@ -102,6 +111,17 @@ def in_common_form(data: Any) -> Any:
     if arrow is not None and isinstance(data, arrow.RecordBatch):
         return arrow.Table.from_batches([data])
     return data
+
+
+def taken(data: Any, places: npt.NDArray[np.intp]) -> Any:
+    """Some rows of an array, images or a table, which stays the kind of table it is."""
+    if isinstance(data, Frame):
+        return data.taken(places)
+    if not is_table(data):
+        return np.asarray(data)[places]
+    import narwhals.stable.v2 as nw
+
+    return nw.from_native(data, eager_only=True)[places, :].to_native()
 
 
 def is_table(data: Any) -> bool:

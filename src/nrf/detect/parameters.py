@@ -24,7 +24,7 @@ def check_parameters(detector: NRFDetector) -> None:
     """Raise for the first parameter that cannot be; what only the recipe can judge, it does."""
     for name, most in SHARES.items():
         value = getattr(detector, name)
-        if value is None and name == "contamination":
+        if value is None:
             continue
         if not isinstance(value, numbers.Real) or not 0 < float(value) <= most:
             raise InputError(f"{name} must lie in (0, {most:g}], got {value!r}")
@@ -46,6 +46,9 @@ def check_parameters(detector: NRFDetector) -> None:
         raise InputError(f"widths must be whole numbers from 1 on, such as (256, 128), got {widths!r}")
     if detector.potential is not None and not isinstance(detector.potential, nn.Module):
         raise InputError(f"potential must be a torch module, got {detector.potential!r}")
+    step = detector.features
+    if step is not None and step != "auto" and not (hasattr(step, "fit") and hasattr(step, "transform")):
+        raise InputError(f"features must be a transformer of scikit-learn, 'auto' or None, got {step!r}")
     _check_device(detector.device)
 
 

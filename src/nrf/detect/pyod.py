@@ -69,7 +69,7 @@ class NRF(BaseDetector):  # type: ignore[misc]
         *,
         n_members: int = 1,
         combine: Literal["potential", "rank"] = "potential",
-        calibration_share: float = 0.2,
+        calibration_share: float | None = None,
         widths: tuple[int, ...] | None = None,
         latent_dim: int | None = None,
         sigma: float | None = None,

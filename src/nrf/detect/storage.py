@@ -14,8 +14,9 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 
 from nrf.config import from_json, to_json
-from nrf.detect.calibration import Calibration
+from nrf.detect.calibration import FALSE_ALARM_RATE, Calibration, ThresholdRule
 from nrf.detect.encoder import TableEncoder
+from nrf.detect.features import from_stored, stored
 from nrf.detect.members import Members
 from nrf.detect.pixels import PixelScale
 from nrf.detect.recipe import Recipe
@@ -44,7 +45,9 @@ FIELDS = {
     "weights_digest",
     "digest",
 }
-NOT_STORED = ("potential", "generator", "callbacks", "random_state", "verbose", "device")
+OPTIONAL: dict[str, Any] = {"threshold_rule": None, "features": None, "split_seed": 0}
+"""Fields that files of earlier versions lack, and what stands for them."""
+NOT_STORED = ("features", "potential", "generator", "callbacks", "random_state", "verbose", "device")
 
 
 def save(detector: NRFDetector, path: Path) -> None:
@@ -55,11 +58,13 @@ def save(detector: NRFDetector, path: Path) -> None:
     if path.exists() and not (path.is_dir() and (not any(path.iterdir()) or (path / DESCRIPTION).is_file())):
         raise InputError(f"{path} exists and is no saved detector; choose another place")
     packed = detector.members_.packed()
+    features, arrays = stored(detector.features_)
     tensors = {name: value.contiguous() for name, value in packed["tensors"].items()}
     tensors["calibration/scores"] = torch.from_numpy(detector.calibration_.scores)
     tensors["calibration/rows"] = detector._calibration_rows.cpu()
     for i, calibration in enumerate(detector._member_calibrations):
         tensors[f"calibration/member-{i}"] = torch.from_numpy(calibration.scores)
+    tensors |= {f"features/{name}": torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
     content = save_tensors(tensors)
     parameters = {k: v for k, v in detector.get_params(deep=False).items() if k not in NOT_STORED}
     seed = detector.random_state
@@ -69,7 +74,11 @@ def save(detector: NRFDetector, path: Path) -> None:
         "version": VERSION,
         "versions": versions(),
         "parameters": to_json(parameters | {"random_state": seed if isinstance(seed, int) else None}),
-        "custom_modules": [n for n in ("potential", "generator") if getattr(detector, n) is not None],
+        "custom_modules": [n for n in ("potential", "generator") if getattr(detector, n) is not None]
+        + (["features"] if features == "given" else []),
+        "features": features,
+        "threshold_rule": {"kind": detector.threshold_rule_.kind, "rate": detector.threshold_rule_.rate},
+        "split_seed": detector._split_seed,
         "encoder": None if detector.encoder_ is None else detector.encoder_.to_json(),
         "pixels": None if detector.pixels_ is None else to_json(detector.pixels_),
         "recipe": to_json(detector.recipe_),
@@ -97,6 +106,7 @@ def load(path: Path, device: str = "cpu", **modules: Any) -> NRFDetector:
     from nrf.detect.detector import NRFDetector
 
     description, tensors = _read(path)
+    description = OPTIONAL | description
     wanted = description["custom_modules"]
     if set(modules) != set(wanted):
         raise InputError(
@@ -107,12 +117,15 @@ def load(path: Path, device: str = "cpu", **modules: Any) -> NRFDetector:
     try:
         stored: dict[str, Any] = description["parameters"]
         parameters: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in stored.items()}
+        if parameters.get("contamination") is not None:  # earlier versions kept a rate beside it
+            parameters["false_alarm_rate"] = None
         detector = NRFDetector(**parameters, **modules, device=device)
+        detector.features_ = from_stored(description["features"], _group(tensors, "features/"), modules.get("features"))
         encoder, pixels = description["encoder"], description["pixels"]
         detector.encoder_ = None if encoder is None else TableEncoder.from_json(encoder)
         detector.pixels_ = None if pixels is None else from_json(PixelScale, pixels)
-        if (encoder is None) == (pixels is None):
-            raise InputError("it must have either an encoder or a range of pixels")
+        if encoder is None and (pixels is None or detector.features_ is not None):
+            raise InputError("it must have an encoder, or a range of pixels and no feature step")
         detector.recipe_ = from_json(Recipe, description["recipe"])
         packed: dict[str, Any] = description["members"] | {"tensors": tensors}
         packed["shape"] = tuple(packed["shape"])
@@ -126,6 +139,8 @@ def load(path: Path, device: str = "cpu", **modules: Any) -> NRFDetector:
         offset = description["offset"]
         detector.offset_ = -np.inf if offset is None else float(offset)
         detector.calibrated_on_ = description["calibrated_on"]
+        detector.threshold_rule_ = _rule(detector, description["threshold_rule"])
+        detector._split_seed = int(description["split_seed"])
         detector.n_features_in_ = int(description["n_features_in"])
         detector.n_iter_, detector.history_ = detector.recipe_.train.iterations, []
         if description["feature_names_in"] is not None:
@@ -133,6 +148,34 @@ def load(path: Path, device: str = "cpu", **modules: Any) -> NRFDetector:
     except (ArithmeticError, AttributeError, LookupError, TypeError, RuntimeError, ValueError) as error:
         raise CheckpointError(f"{path}: cannot be read by this version: {error}") from error
     return detector
+
+
+def _rule(detector: NRFDetector, given: dict[str, Any] | None) -> ThresholdRule:
+    """The rule as stored; earlier versions kept its threshold alone, which with the parameters tells most of it."""
+    if given is None:
+        rate: float = FALSE_ALARM_RATE if detector.false_alarm_rate is None else detector.false_alarm_rate
+        given = {"kind": "false_alarm_rate", "rate": rate}
+        if detector.contamination is not None:
+            given = {"kind": "contamination", "rate": detector.contamination}
+        elif detector.offset_ != detector.calibration_.threshold(rate):  # set after the fit: the rate that it keeps
+            scores = detector.calibration_.scores
+            below = int(np.searchsorted(scores, detector.offset_, side="left"))
+            given["rate"] = (below + 1) / (len(scores) + 1)
+    return from_json(
+        ThresholdRule,
+        {
+            "type": "ThresholdRule",
+            **given,
+            "threshold": detector.offset_,
+            "n_calibration": len(detector.calibration_.scores),
+            "calibrated_on": detector.calibrated_on_,
+        },
+        "threshold_rule",
+    )
+
+
+def _group(tensors: dict[str, torch.Tensor], prefix: str) -> dict[str, Any]:
+    return {name.removeprefix(prefix): value.numpy() for name, value in tensors.items() if name.startswith(prefix)}
 
 
 def _digest(description: dict[str, Any]) -> str:
@@ -153,8 +196,8 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
         raise CheckpointError(f"{path / DESCRIPTION}: not the description of a detector")
     if description.get("version") != VERSION:
         raise CheckpointError(f"{path}: version {description.get('version')}, this nrf reads version {VERSION}")
-    if set(description) != FIELDS:
-        odd = sorted(set(description) ^ FIELDS)
+    odd = sorted(set(description) - set(OPTIONAL) ^ FIELDS)
+    if odd:
         raise CheckpointError(f"{path / DESCRIPTION}: fields missing or unknown: {', '.join(odd)}")
     if _digest(description) != description["digest"]:
         raise CheckpointError(f"{path / DESCRIPTION}: damaged: it is not as it was saved")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nrf.detect.calibration import warn_if_too_few
 from nrf.detect.encoder import TableEncoder
 from nrf.detect.files import BATCH_ROWS, Batch, batches, read_table
 from nrf.detect.texts import arrow
@@ -71,8 +72,10 @@ def score_stream(
     source, out = Path(source), Path(out)
     encoder = table_encoder(detector)
     _check_places(source, out)
-    if fdr is not None and not 0 < fdr < 1:
-        raise InputError(f"the false discovery rate must lie between 0 and 1, got {fdr}")
+    if fdr is not None:
+        if not 0 < fdr < 1:
+            raise InputError(f"the false discovery rate must lie between 0 and 1, got {fdr}")
+        warn_if_too_few(len(detector.calibration_.scores), fdr)
     parts = batches(encoder, source, drop=drop, batch_rows=batch_rows)
     out.parent.mkdir(parents=True, exist_ok=True)
     tally = _Tally(len(detector.calibration_.scores))
@@ -117,8 +120,10 @@ def table_encoder(detector: NRFDetector) -> TableEncoder:
     from sklearn.utils.validation import check_is_fitted
 
     check_is_fitted(detector)
-    if detector.encoder_ is None:
+    if detector.encoder_ is None or detector.pixels_ is not None:
         raise InputError("this detector is one of images, which CSV and Parquet files do not hold")
+    if detector.features_ is not None:
+        raise InputError("this detector makes columns of its own of the rows (features=): score them from Python")
     return detector.encoder_
 
 

@@ -16,6 +16,7 @@ from nrf.data import Splits
 from nrf.data import kddcup99 as kdd
 from nrf.data.base import require
 from nrf.detect import NRFDetector
+from nrf.detect.calibration import FALSE_ALARM_RATE, rows_to_hold_out
 from nrf.detect.recipe import recipe_for
 from nrf.detect.selection import synthetic_auroc
 from nrf.detect.texts import arrow
@@ -144,7 +145,7 @@ def detect_and_watch(
 
     detector = NRFDetector(random_state=seed, callbacks=[look], **settings)
     if epochs is not None:
-        n_learned = len(learned) - round(detector.calibration_share * len(learned))
+        n_learned = len(learned) - rows_to_hold_out(len(learned), detector.calibration_share, FALSE_ALARM_RATE)
         batch = settings.get("batch_size") or recipe_for(n_learned, split.distinct.shape[1:], {}).train.batch_size
         detector.set_params(batch_size=batch, iterations=epochs * (n_learned // batch))
     detector.fit(learned)
