@@ -44,6 +44,8 @@ FIELDS = {
     "weights_digest",
     "digest",
 }
+DEFAULTS: dict[str, Any] = {"custom_modules": [], "pixels": None, "feature_names_in": None}
+"""Fields a stored detector may lack, with what that means; a field newer than the format's version belongs here."""
 NOT_STORED = ("potential", "generator", "callbacks", "random_state", "verbose", "device")
 
 
@@ -153,8 +155,8 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
         raise CheckpointError(f"{path / DESCRIPTION}: not the description of a detector")
     if description.get("version") != VERSION:
         raise CheckpointError(f"{path}: version {description.get('version')}, this nrf reads version {VERSION}")
-    if set(description) != FIELDS:
-        odd = sorted(set(description) ^ FIELDS)
+    odd = sorted((set(description) | set(DEFAULTS)) ^ FIELDS)
+    if odd:
         raise CheckpointError(f"{path / DESCRIPTION}: fields missing or unknown: {', '.join(odd)}")
     if _digest(description) != description["digest"]:
         raise CheckpointError(f"{path / DESCRIPTION}: damaged: it is not as it was saved")
@@ -162,6 +164,6 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
     if hashlib.blake2b(content, digest_size=16).hexdigest() != description["weights_digest"]:
         raise CheckpointError(f"{path / WEIGHTS}: damaged or of another detector: it does not match {DESCRIPTION}")
     try:
-        return description, load_tensors(content)
+        return DEFAULTS | description, load_tensors(content)
     except SafetensorError as error:
         raise CheckpointError(f"{path / WEIGHTS}: damaged ({error})") from error
