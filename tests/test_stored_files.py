@@ -69,7 +69,7 @@ def test_it_is_resumed_from_python_and_from_the_shell(old_run):
 def test_another_value_of_the_new_field_makes_it_another_run(old_run):
     _, preset = stored_preset(old_run)
     changed = replace(preset, learner=replace(preset.learner, proposal_statistics="batch"))
-    with pytest.raises(InputError, match="learner.proposal_statistics was 'running', now 'batch'"):
+    with pytest.raises(InputError, match=r"learner.proposal_statistics was 'running', now 'batch'"):
         train("gmm-released", changed, old_run, resume=True, quiet=True)
 
 
