@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
 from nrf.cli import main
-from nrf.data import gmm
+from nrf.data import gmm, resolve
+from nrf.experiments import gmm_cells
 from nrf.experiments.gmm import Mixture, oracle_rows
 from nrf.experiments.gmm_cells import BESIDE, QUICK, SETTINGS, GMMConfig, Method, field_numbers, methods, samples_of
 from nrf.experiments.presets import find_preset
@@ -73,11 +75,36 @@ def test_a_field_of_the_right_shape_is_seen_as_such(temperature):
         assert found["log-likelihood"] < found["log-likelihood, temperature fitted"] - 0.3
 
 
+def test_reported_likelihoods_are_of_points_that_chose_nothing():
+    splits, reported = resolve("gmm"), gmm.reported()
+    assert not np.isin(reported[:, 0], np.concatenate([splits.train, splits.test])[:, 0]).any()
+    density = [
+        mixture_log_density(torch.from_numpy(x), torch.from_numpy(gmm.means()), gmm.SIGMA).mean().item()
+        for x in (reported, splits.test)
+    ]
+    assert abs(density[0] - density[1]) > 0.005  # so that the two can be told apart below
+    generator = MLPGenerator(latent_dim=2).build((2,))
+    trained = Trained(find_preset("gmm-short"), Truth(1.0), generator, (2,), 0)
+    assert field_numbers(trained, 600)["log-likelihood"] == pytest.approx(density[0], abs=0.002)
+    oracle = {row.metric: row.mean for row in oracle_rows(replace(QUICK, grid_side=600))}
+    assert oracle["log-likelihood"] == pytest.approx(density[0], abs=0.002)
+
+
+def test_kernel_likelihoods_are_of_the_same_points(monkeypatch):
+    seen = []
+    monkeypatch.setattr(gmm_cells, "kernel_log_likelihood", lambda samples, points: seen.append(points) or 0.0)
+    method = next(m for m in methods(QUICK) if m.name == "GAN" and m.setting == "released")
+    generator = method.preset.generator.build((2,))
+    gmm_cells._numbers(QUICK, method, Trained(method.preset, Truth(1.0), generator, (2,), 0), seed=0)
+    (points,) = seen
+    np.testing.assert_array_equal(points, gmm.reported())
+
+
 def test_a_field_without_a_generator_is_sampled_by_long_chains():
     cd = next(m for m in methods(QUICK) if m.name == "CD" and m.setting == "released")
     preset = replace(cd.preset, sampler=replace(cd.preset.sampler, step_size=0.002, temperature=1.0))
     trained = Trained(preset, Truth(1.0), MLPGenerator(latent_dim=2).build((2,)), (2,), 0)
-    samples = samples_of(Method("CD", "released", preset), trained, 500)
+    samples = samples_of(Method("CD", "released", preset), trained, 500, seed=0)
     assert set(samples) == {"long chains"}
     _, realistic = mode_coverage(samples["long chains"], torch.from_numpy(gmm.means()).float(), gmm.SIGMA)
     assert realistic > 0.9

@@ -173,37 +173,38 @@ def train_and_measure(config: GMMConfig, method: Method, folder: Path) -> dict[s
 
 def _measure(config: GMMConfig, method: Method, out: Path, replica: int) -> dict[str, dict[str, float]]:
     weights = ["last"] + (["averaged"] if method.preset.train.ema_decay is not None else [])
+    seed = method.preset.seeds[replica]
     return {
-        name: _numbers(config, method, Trained.load(out, averaged=name == "averaged", replica=replica))
+        name: _numbers(config, method, Trained.load(out, averaged=name == "averaged", replica=replica), seed)
         for name in weights
     }
 
 
-def _numbers(config: GMMConfig, method: Method, trained: Trained) -> dict[str, float]:
-    means, held_out = torch.from_numpy(gmm.means()).float(), torch.from_numpy(resolve("gmm").test)
+def _numbers(config: GMMConfig, method: Method, trained: Trained, seed: int) -> dict[str, float]:
+    means, held_out = torch.from_numpy(gmm.means()).float(), torch.from_numpy(gmm.reported())
     found: dict[str, float] = {}
-    for kind, samples in samples_of(method, trained, config.draws * DRAW_SIZE).items():
+    for kind, samples in samples_of(method, trained, config.draws * DRAW_SIZE, seed).items():
         covered, realistic = mode_coverage(samples, means, gmm.SIGMA, DRAW_SIZE)
         found |= {f"{kind}: covered modes": covered, f"{kind}: realistic ratio": realistic}
         found[f"{kind}: kernel log-likelihood"] = kernel_log_likelihood(samples[:5000], held_out)
     return found | (field_numbers(trained, config.grid_side) if method.is_field else {})
 
 
-def samples_of(method: Method, trained: Trained, n: int) -> dict[str, Tensor]:
-    """Samples of every kind the method has."""
+def samples_of(method: Method, trained: Trained, n: int, seed: int) -> dict[str, Tensor]:
+    """Independent samples of every kind the method has."""
     if not method.has_generator:
-        noise = np.random.default_rng(0).uniform(-6, 6, (n, 2)).astype(np.float32)
-        return {"long chains": torch.from_numpy(trained.revise(noise, n_steps=LONG_CHAIN))}
-    found = {"generation": torch.from_numpy(trained.sample(n)[0])}
+        noise = np.random.default_rng(seed).uniform(-6, 6, (n, 2)).astype(np.float32)
+        return {"long chains": torch.from_numpy(trained.revise(noise, seed=seed, n_steps=LONG_CHAIN))}
+    found = {"generation": torch.from_numpy(trained.sample(n, seed=seed)[0])}
     if method.revises:
-        found["revision"] = torch.from_numpy(trained.sample(n, revise=True)[0])
+        found["revision"] = torch.from_numpy(trained.sample(n, seed=seed, revise=True)[0])
     return found
 
 
 def field_numbers(trained: Trained, grid_side: int) -> dict[str, float]:
     """Likelihood of held-out points and distance from the truth: of ``exp u``, and of ``exp(u/τ)`` for the best τ."""
     splits, grid = resolve("gmm"), PlaneGrid(side=grid_side)
-    held_out, means = torch.from_numpy(splits.test), torch.from_numpy(gmm.means())
+    held_out, means = torch.from_numpy(gmm.reported()), torch.from_numpy(gmm.means())
     with torch.no_grad(), frozen(trained.potential):
         fitted = fitted_inverse_temperature(trained.potential, torch.from_numpy(splits.train), grid)
         found = {"fitted temperature": 1 / fitted}
