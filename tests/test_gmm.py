@@ -11,11 +11,13 @@ import torch
 
 from nrf.cli import main
 from nrf.data import gmm, resolve
+from nrf.errors import InputError
 from nrf.experiments import gmm_cells
 from nrf.experiments.gmm import Mixture, oracle_rows
 from nrf.experiments.gmm_cells import BESIDE, QUICK, SETTINGS, GMMConfig, Method, field_numbers, methods, samples_of
 from nrf.experiments.presets import find_preset
 from nrf.experiments.record import Record
+from nrf.experiments.reproduce import STOP_AT, Options, OutOfTime, reproduce
 from nrf.experiments.trained import Trained
 from nrf.learners import LEARNERS
 from nrf.metrics import mixture_log_density, mode_coverage
@@ -108,6 +110,31 @@ def test_a_field_without_a_generator_is_sampled_by_long_chains():
     assert set(samples) == {"long chains"}
     _, realistic = mode_coverage(samples["long chains"], torch.from_numpy(gmm.means()).float(), gmm.SIGMA)
     assert realistic > 0.9
+
+
+def test_some_lines_alone_make_a_record_of_their_own(tmp_path):
+    options = Options(tmp_path, tmp_path, jobs=1, quick=True, quiet=True, lines=("inclusive-NRF, best",))
+    record = reproduce(Mixture(), options, lambda text: None)
+    assert {(row.method, row.preset) for row in record.rows} == {("inclusive-NRF", "best"), ("oracle", None)}
+    options = replace(options, lines=("GAN, released",))  # WGAN-GP is no such line; what is there stays
+    record = reproduce(Mixture(), options, lambda text: None)
+    assert {row.method for row in record.rows} == {"inclusive-NRF", "GAN", "SNGAN", "oracle"}
+
+
+def test_a_run_stops_when_the_time_is_over_and_goes_on(tmp_path):
+    options = Options(tmp_path, tmp_path, jobs=1, quick=True, quiet=True, lines=("GAN, paper",), max_hours=0.0)
+    with pytest.raises(InputError, match="cells are missing"):
+        reproduce(Mixture(), options, lambda text: None)
+    method = next(m for m in methods(QUICK) if m.key == "paper-gan")
+    method = replace(method, preset=replace(method.preset, train=replace(method.preset.train, log_every=2)))
+    token = STOP_AT.set(0.0)
+    try:
+        with pytest.raises(OutOfTime):
+            gmm_cells.train_and_measure(QUICK, method, tmp_path)
+    finally:
+        STOP_AT.reset(token)
+    assert Trained.load(tmp_path / "runs" / method.key).step == 2
+    assert gmm_cells.train_and_measure(QUICK, method, tmp_path)["iterations"] == 20
 
 
 def test_reproduce_quick_writes_every_row(tmp_path, capsys):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,7 +16,7 @@ from torch import Tensor
 from nrf.data import gmm, resolve
 from nrf.experiments.base import Preset
 from nrf.experiments.presets import find_preset
-from nrf.experiments.reproduce import cell_key
+from nrf.experiments.reproduce import STOP_AT, OutOfTime, cell_key
 from nrf.experiments.run import train
 from nrf.experiments.trained import Trained
 from nrf.learners import (
@@ -164,9 +165,11 @@ def _of(setting: str) -> list[tuple[str, Preset]]:
 def train_and_measure(config: GMMConfig, method: Method, folder: Path) -> dict[str, Any]:
     """Train a method's models, or go on with them, then measure each."""
     out = folder / "runs" / method.key
-    trainer = train(method.key, method.preset, out, resume=True, quiet=True)
+    trainer = train(
+        method.key, method.preset, out, resume=True, quiet=True, on_log=lambda *_: time.time() > STOP_AT.get()
+    )
     if trainer.step < trainer.total:
-        raise KeyboardInterrupt
+        raise OutOfTime if time.time() > STOP_AT.get() else KeyboardInterrupt
     models = [_measure(config, method, out, i) for i in range(config.replicas)]
     return {"iterations": trainer.total, "seconds": round(trainer.seconds, 1), "models": models}
 
