@@ -72,7 +72,8 @@ def inception_score(logits: Tensor, draws: int = 10) -> tuple[float, float | Non
         draws: Into how many draws they go; of one there is no standard deviation.
 
     Example:
-        >>> inception_score(50 * torch.eye(4).repeat(20, 1), draws=2)
+        >>> mean, sd = inception_score(50 * torch.eye(4).repeat(20, 1), draws=2)
+        >>> round(mean, 6), sd
         (4.0, 0.0)
     """
     if draws < 1 or len(logits) % draws or len(logits) < 2 * draws:
