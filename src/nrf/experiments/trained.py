@@ -30,6 +30,8 @@ Array = NDArray[np.float32]
 CHUNK = 100
 """Samples are drawn in whole chunks, so the first k do not depend on how many are asked for."""
 SCORE_CHUNK = 4096
+BATCHES = 10
+"""Batches that are generated at a time, where each sample has one of its own."""
 
 
 @dataclass(frozen=True)
@@ -182,7 +184,7 @@ class Trained:
             out = self.generator(codes)
         else:
             batches = torch.cat([codes[:, None], company.expand(len(codes), -1, -1)], 1)
-            out = torch.vmap(self.generator, chunk_size=CHUNK)(batches)[:, 0]
+            out = torch.vmap(self.generator, chunk_size=BATCHES)(batches)[:, 0]
         return out
 
     def _require_generator(self) -> None:
