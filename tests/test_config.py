@@ -10,6 +10,7 @@ from nrf.config import differences, from_json, to_json
 from nrf.errors import InputError
 from nrf.experiments.base import DataConfig, Preset
 from nrf.experiments.presets import PRESETS
+from nrf.learners import Revision
 from nrf.samplers import SGHMC, SGLD
 from nrf.seeds import derive, stream
 
@@ -41,10 +42,21 @@ def test_what_does_not_fit_is_named_by_its_place(place, value, message):
         from_json(Preset, stored)
 
 
-def test_missing_field_is_named():
+def test_a_missing_field_has_its_default():
     stored = _stored()
     del stored["train"]["keep"]
-    with pytest.raises(InputError, match=r"missing \['keep'\]"):
+    del stored["learner"]["proposal_statistics"]
+    del stored["revision"]  # by a factory
+    found = from_json(Preset, stored)
+    assert found.train == PRESETS["gmm-paper"].train
+    assert found.learner == PRESETS["gmm-paper"].learner
+    assert found.revision == Revision()
+
+
+def test_a_missing_field_without_default_is_named():
+    stored = _stored()
+    del stored["data"]["name"]
+    with pytest.raises(InputError, match=r"config.data \(DataConfig\).*missing \['name'\], unknown \[\]"):
         from_json(Preset, stored)
 
 

@@ -13,13 +13,14 @@ from nrf.cli.main import main
 from nrf.data import Splits
 from nrf.errors import InputError
 from nrf.experiments import generation_runs, interpolation, judge
-from nrf.experiments.base import build_learner
+from nrf.experiments.base import build_learner, build_models
 from nrf.experiments.generation import Generation
 from nrf.experiments.generation_runs import CONFIGS, GenerationConfig, revises, sized
 from nrf.experiments.interpolation import Interpolation
 from nrf.experiments.presets import find_preset
 from nrf.experiments.reproduce import Options, reproduce
 from nrf.experiments.run import train
+from nrf.experiments.trained import Trained
 from nrf.learners import InclusiveConfig, SNGANConfig, WGANGPConfig
 from nrf.networks.classifier import Classifier
 from nrf.seeds import stream
@@ -60,20 +61,49 @@ def test_the_experiment_makes_its_table_curves_and_grids(invented, tmp_path, nam
     assert sum(picture.startswith("samples-") for picture in pictures) == 2
 
 
+def test_inception_scores_at_the_end_are_over_ten_draws_of_5000():
+    """The paper: "generate 5000 images 10 times and compute the average inception score and the standard deviation"."""
+    for name in ("cifar10-generation", "ablation"):
+        assert (CONFIGS[name].draws, CONFIGS[name].samples) == (10, 5000)
+
+
+def test_each_draw_of_a_score_is_of_as_many_images_as_one_has(invented, monkeypatch):
+    seen = []
+    real = judge.inception_score
+    monkeypatch.setattr(
+        judge, "inception_score", lambda logits, draws: seen.append((len(logits), draws)) or real(logits, draws)
+    )
+    distances = []
+    monkeypatch.setattr(judge, "frechet_distance", lambda real, fake: distances.append(len(fake)) or 0.0)
+    config = replace(Generation("cifar10-generation").config(quick=True), samples=30, draws=3, final_samples=60)
+    line = config.lines[1]  # generation alone
+    model = Trained(sized(config, line), *build_models(sized(config, line), (3, 32, 32)), (3, 32, 32), 0)
+    found = generation_runs._final(config, line, judge.judge(generation_runs.dataset(None)), model)
+    assert seen == [(90, 3)]
+    assert distances == [30, 60]  # of one draw to the test images, of as many as are asked for to the training images
+    assert found["generation: IS-c10 SD"] > 0
+
+
 def test_quality_of_a_run_from_the_shell(invented, tmp_path, monkeypatch, capsys):
     import nrf.data
 
     monkeypatch.setattr(nrf.data, "resolve", lambda name: _cifar())
     train("x", _preset(ema_decay=0.5), tmp_path / "run", quiet=True, splits=_cifar())
     scores = tmp_path / "scores.json"
-    command = ["quality", str(tmp_path / "run"), "--samples", "40", "--averaged", "--against-training"]
+    command = ["quality", str(tmp_path / "run"), "--samples", "40", "--draws", "2", "--averaged", "--against-training"]
     assert main([*command, "--out", str(scores)]) == 0
     said = capsys.readouterr().out
     found = json.loads(scores.read_text())
-    for name in ("IS-c10", "FID-c10", "precision-c10", "recall-c10", "FID-c10, training images"):
+    assert (found["samples"], found["draws"]) == (40, 2)
+    for name in ("IS-c10", "IS-c10 SD", "FID-c10", "precision-c10", "recall-c10", "FID-c10, training images"):
         assert name in said
         assert np.isfinite(found[name])
     assert main([*command, "--revise"]) == 0
+    capsys.readouterr()
+    assert main(["quality", str(tmp_path / "run"), "--samples", "40", "--draws", "1"]) == 0
+    assert "IS-c10 SD" not in capsys.readouterr().out  # one draw has no spread
+    assert main(["quality", str(tmp_path / "run"), "--draws", "0"]) == 2
+    assert "1 draw" in capsys.readouterr().err
     assert main(["quality", str(tmp_path / "run"), "--samples", "3"]) == 2
     assert "at least 20 samples" in capsys.readouterr().err
     weights = tmp_path / "none.pth"

@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
 from nrf.cli import main
-from nrf.data import gmm
+from nrf.data import gmm, resolve
+from nrf.errors import InputError
+from nrf.experiments import gmm_cells
 from nrf.experiments.gmm import Mixture, oracle_rows
 from nrf.experiments.gmm_cells import BESIDE, QUICK, SETTINGS, GMMConfig, Method, field_numbers, methods, samples_of
 from nrf.experiments.presets import find_preset
 from nrf.experiments.record import Record
+from nrf.experiments.reproduce import STOP_AT, Options, OutOfTime, reproduce
 from nrf.experiments.trained import Trained
 from nrf.learners import LEARNERS
 from nrf.metrics import mixture_log_density, mode_coverage
@@ -73,14 +77,64 @@ def test_a_field_of_the_right_shape_is_seen_as_such(temperature):
         assert found["log-likelihood"] < found["log-likelihood, temperature fitted"] - 0.3
 
 
+def test_reported_likelihoods_are_of_points_that_chose_nothing():
+    splits, reported = resolve("gmm"), gmm.reported()
+    assert not np.isin(reported[:, 0], np.concatenate([splits.train, splits.test])[:, 0]).any()
+    density = [
+        mixture_log_density(torch.from_numpy(x), torch.from_numpy(gmm.means()), gmm.SIGMA).mean().item()
+        for x in (reported, splits.test)
+    ]
+    assert abs(density[0] - density[1]) > 0.005  # so that the two can be told apart below
+    generator = MLPGenerator(latent_dim=2).build((2,))
+    trained = Trained(find_preset("gmm-short"), Truth(1.0), generator, (2,), 0)
+    assert field_numbers(trained, 600)["log-likelihood"] == pytest.approx(density[0], abs=0.002)
+    oracle = {row.metric: row.mean for row in oracle_rows(replace(QUICK, grid_side=600))}
+    assert oracle["log-likelihood"] == pytest.approx(density[0], abs=0.002)
+
+
+def test_kernel_likelihoods_are_of_the_same_points(monkeypatch):
+    seen = []
+    monkeypatch.setattr(gmm_cells, "kernel_log_likelihood", lambda samples, points: seen.append(points) or 0.0)
+    method = next(m for m in methods(QUICK) if m.name == "GAN" and m.setting == "released")
+    generator = method.preset.generator.build((2,))
+    gmm_cells._numbers(QUICK, method, Trained(method.preset, Truth(1.0), generator, (2,), 0), seed=0)
+    (points,) = seen
+    np.testing.assert_array_equal(points, gmm.reported())
+
+
 def test_a_field_without_a_generator_is_sampled_by_long_chains():
     cd = next(m for m in methods(QUICK) if m.name == "CD" and m.setting == "released")
     preset = replace(cd.preset, sampler=replace(cd.preset.sampler, step_size=0.002, temperature=1.0))
     trained = Trained(preset, Truth(1.0), MLPGenerator(latent_dim=2).build((2,)), (2,), 0)
-    samples = samples_of(Method("CD", "released", preset), trained, 500)
+    samples = samples_of(Method("CD", "released", preset), trained, 500, seed=0)
     assert set(samples) == {"long chains"}
     _, realistic = mode_coverage(samples["long chains"], torch.from_numpy(gmm.means()).float(), gmm.SIGMA)
     assert realistic > 0.9
+
+
+def test_some_lines_alone_make_a_record_of_their_own(tmp_path):
+    options = Options(tmp_path, tmp_path, jobs=1, quick=True, quiet=True, lines=("inclusive-NRF, best",))
+    record = reproduce(Mixture(), options, lambda text: None)
+    assert {(row.method, row.preset) for row in record.rows} == {("inclusive-NRF", "best"), ("oracle", None)}
+    options = replace(options, lines=("GAN, released",))  # WGAN-GP is no such line; what is there stays
+    record = reproduce(Mixture(), options, lambda text: None)
+    assert {row.method for row in record.rows} == {"inclusive-NRF", "GAN", "SNGAN", "oracle"}
+
+
+def test_a_run_stops_when_the_time_is_over_and_goes_on(tmp_path):
+    options = Options(tmp_path, tmp_path, jobs=1, quick=True, quiet=True, lines=("GAN, paper",), max_hours=0.0)
+    with pytest.raises(InputError, match="cells are missing"):
+        reproduce(Mixture(), options, lambda text: None)
+    method = next(m for m in methods(QUICK) if m.key == "paper-gan")
+    method = replace(method, preset=replace(method.preset, train=replace(method.preset.train, log_every=2)))
+    token = STOP_AT.set(0.0)
+    try:
+        with pytest.raises(OutOfTime):
+            gmm_cells.train_and_measure(QUICK, method, tmp_path)
+    finally:
+        STOP_AT.reset(token)
+    assert Trained.load(tmp_path / "runs" / method.key).step == 2
+    assert gmm_cells.train_and_measure(QUICK, method, tmp_path)["iterations"] == 20
 
 
 def test_reproduce_quick_writes_every_row(tmp_path, capsys):

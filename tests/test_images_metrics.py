@@ -30,24 +30,29 @@ def test_the_frechet_distance_is_that_of_its_formula(clouds):
     assert found == pytest.approx(expected, rel=1e-6)
 
 
-def test_the_inception_score_is_that_of_its_formula():
-    logits = 2 * torch.randn(400, 5, generator=torch.Generator().manual_seed(0), dtype=torch.double)
+def _score_by_hand(logits):
     p = np.exp(logits.numpy())
     p /= p.sum(1, keepdims=True)
-    expected = np.exp((p * np.log(p / p.mean(0))).sum(1).mean())
-    assert inception_score(logits, splits=1) == (pytest.approx(expected, rel=1e-9), 0.0)
-    mean, sd = inception_score(logits, splits=10)
-    assert sd > 0
-    assert mean == pytest.approx(expected, rel=0.1)
-    state = torch.get_rng_state()
-    assert inception_score(logits, splits=10) == (mean, sd)
-    assert (torch.get_rng_state() == state).all()
+    return np.exp((p * np.log(p / p.mean(0))).sum(1).mean())
+
+
+def test_the_inception_score_is_that_of_its_formula():
+    logits = 2 * torch.randn(400, 5, generator=torch.Generator().manual_seed(0), dtype=torch.double)
+    assert inception_score(logits, draws=1) == (pytest.approx(_score_by_hand(logits), rel=1e-9), None)
+
+
+def test_the_inception_score_is_mean_and_spread_of_its_draws():
+    logits = 2 * torch.randn(400, 5, generator=torch.Generator().manual_seed(0), dtype=torch.double)
+    scores = [_score_by_hand(draw) for draw in logits.split(40)]
+    expected = (pytest.approx(np.mean(scores), rel=1e-9), pytest.approx(np.std(scores, ddof=1), rel=1e-9))
+    assert inception_score(logits) == expected
+    assert inception_score(logits)[0] < inception_score(logits, draws=1)[0]  # a rough p(y) lowers it
 
 
 def test_the_score_of_sure_and_even_logits_is_the_number_of_classes():
     logits = 50 * torch.eye(4).repeat(25, 1)
-    assert inception_score(logits, splits=1)[0] == pytest.approx(4.0)
-    assert inception_score(torch.zeros(100, 4), splits=1)[0] == pytest.approx(1.0)
+    assert inception_score(logits, draws=1)[0] == pytest.approx(4.0)
+    assert inception_score(torch.zeros(100, 4), draws=1)[0] == pytest.approx(1.0)
 
 
 def test_precision_and_recall_are_those_of_the_definition(clouds):
@@ -66,7 +71,9 @@ def test_precision_and_recall_are_those_of_the_definition(clouds):
     [
         lambda: frechet_distance(torch.zeros(5, 3), torch.zeros(5, 4)),
         lambda: frechet_distance(torch.zeros(1, 3), torch.zeros(5, 3)),
-        lambda: inception_score(torch.zeros(10, 3), splits=10),
+        lambda: inception_score(torch.zeros(10, 3), draws=10),
+        lambda: inception_score(torch.zeros(25, 3), draws=10),
+        lambda: inception_score(torch.zeros(20, 3), draws=0),
         lambda: precision_recall(torch.zeros(5, 2), torch.zeros(5, 2), neighbours=5),
     ],
 )
@@ -87,6 +94,8 @@ def test_extraction_goes_batch_by_batch():
     assert seen == [3, 3, 1]
     torch.testing.assert_close(found.features, images.flatten(1))
     torch.testing.assert_close(found.logits, images.mean((2, 3)))
+    torch.testing.assert_close(found[2:5].features, images[2:5].flatten(1))
+    torch.testing.assert_close(found[2:5].logits, images[2:5].mean((2, 3)))
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import torch
 
 from nrf.data import gmm
 from nrf.errors import InputError
-from nrf.metrics import auroc, mode_coverage, nearest_neighbour_score
+from nrf.metrics import auroc, mode_coverage, most_covered, nearest_neighbour_score
 
 
 def test_oracle_agrees_with_theory_and_with_the_paper():
@@ -21,6 +21,23 @@ def test_oracle_agrees_with_theory_and_with_the_paper():
     assert got.realistic == pytest.approx(r, abs=0.002)
     assert got.covered == pytest.approx(32 * (1 - (1 - r / 32) ** 100), abs=0.2)
     assert got.covered == pytest.approx(30.70, abs=0.25)  # the paper's oracle
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_independent_draws_cover_no_more_than_they_can(seed):
+    """An exact sampler of the mixture, and one without spread, against the bound; 1,000 draws have a standard error."""
+    draw = np.random.default_rng(seed)
+    means = torch.from_numpy(gmm.means())
+    centres = means[torch.from_numpy(draw.integers(0, 32, 100_000))]
+    covered = [
+        mode_coverage(centres + spread * torch.from_numpy(draw.normal(size=(100_000, 2))), means, gmm.SIGMA).covered
+        for spread in (0.0, gmm.SIGMA)
+    ]
+    error = 1.15 / np.sqrt(1000)  # a draw's own SD is about 1.15
+    assert covered[0] == pytest.approx(most_covered(32), abs=3 * error)
+    assert covered[1] < most_covered(32) + 3 * error
+    stratified = means.repeat(4, 1)[:100].repeat(1000, 1)  # samples that know of each other
+    assert mode_coverage(stratified, means, gmm.SIGMA).covered == 32 > most_covered(32) + 3 * error
 
 
 def test_one_mode_only():

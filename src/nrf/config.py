@@ -2,6 +2,9 @@
 
 Each record is written with its class name under ``type``, so a field that may hold one of several classes (a sampler,
 say) is read back as the one it was. Nothing but the classes named in the annotations can be made: no code is loaded.
+
+A stored record may be older than a field of its class: a field that it lacks takes its default. So a new field needs a
+default that does what was done before there was the field.
 """
 
 from __future__ import annotations
@@ -110,11 +113,17 @@ def _decode_record(annotation: Any, data: Any, where: str) -> Any:
     if not isinstance(data, dict) or data.get("type") != annotation.__name__:
         raise InputError(f"{where} does not hold a {annotation.__name__}")
     hints = get_type_hints(annotation, include_extras=True)
-    names = {f.name for f in dataclasses.fields(annotation)}
-    given = set(data) - {"type"}
-    if given != names:
+    fields = {f.name: f for f in dataclasses.fields(annotation)}
+    unknown = sorted(set(data) - {"type"} - set(fields))
+    missing = sorted(name for name, field in fields.items() if name not in data and not _has_default(field))
+    if unknown or missing:
         raise InputError(
             f"{where} ({annotation.__name__}) does not have the fields this version knows: "
-            f"missing {sorted(names - given)}, unknown {sorted(given - names)}"
+            f"missing {missing}, unknown {unknown}"
         )
-    return annotation(**{name: _decode(hints[name], data[name], f"{where}.{name}") for name in names})
+    given = {name: _decode(hints[name], data[name], f"{where}.{name}") for name in fields if name in data}
+    return annotation(**given)
+
+
+def _has_default(field: dataclasses.Field[Any]) -> bool:
+    return field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING

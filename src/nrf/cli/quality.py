@@ -14,6 +14,7 @@ def quality(
     /,
     *,
     samples: int = 5000,
+    draws: int = 10,
     revise: bool = False,
     averaged: bool = False,
     against_training: bool = False,
@@ -28,10 +29,12 @@ def quality(
 
     Args:
         folder: Folder of the run.
-        samples: Images to draw.
+        samples: Images of a draw.
+        draws: Draws of so many images each. The inception score is mean and standard deviation over them, Fréchet
+            distance, precision and recall are of the first. 10 of 5,000 is the paper's protocol, 1 is a tenth of it.
         revise: Revise them with the sampler of the training.
         averaged: Use the averaged weights.
-        against_training: The Fréchet distance to the training images as well; give --samples 50000 then.
+        against_training: The Fréchet distance of all draws to the training images as well.
         inception_weights: File of Inception's weights, the one that torch-fidelity uses.
         out: Where to write the scores as JSON.
         seed: Seed of the draw.
@@ -44,20 +47,21 @@ def quality(
 
     if out is not None and out.suffix != ".json":
         raise InputError(f"{out}: the name must end in .json")
-    if samples < 20:
-        raise InputError(f"scores need at least 20 samples, got {samples}")
+    if samples < 20 or draws < 1:
+        raise InputError(f"scores need at least 20 samples and 1 draw, got {samples} and {draws}")
     trained = Trained.load(folder, averaged=averaged)
     if trained.event_shape != (3, 32, 32):
         raise InputError(f"{folder} generates events of shape {trained.event_shape}; scores are of CIFAR-10's images")
     by = judge(resolve("cifar10"), inception_weights, quiet=False)
-    images = np.clip(trained.sample(samples, seed=seed, revise=revise)[0], -1, 1)
-    found = by.scores(images) | by.precision_recall(images)
+    seen = by.look_at(np.clip(trained.sample(draws * samples, seed=seed, revise=revise)[0], -1, 1))
+    found = by.scores(seen, draws) | by.precision_recall(seen[:samples])
     if against_training:
-        found |= by.against_training(images)
+        found |= by.against_training(seen)
     for name, value in found.items():
         print(f"{name:28} {value:.4g}")
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(json.dumps({"step": trained.step, "samples": samples, "revised": revise, **found}, indent=1))
+        about = {"step": trained.step, "samples": samples, "draws": draws, "revised": revise}
+        out.write_text(json.dumps(about | found, indent=1))
         print(f"scores: {out}")
     return 0

@@ -37,6 +37,9 @@ FIELDS = {
     "encoder",
     "pixels",
     "recipe",
+    "features",
+    "threshold_rule",
+    "split_seed",
     "members",
     "offset",
     "calibrated_on",
@@ -45,8 +48,15 @@ FIELDS = {
     "weights_digest",
     "digest",
 }
-OPTIONAL: dict[str, Any] = {"threshold_rule": None, "features": None, "split_seed": 0}
-"""Fields that files of earlier versions lack, and what stands for them."""
+DEFAULTS: dict[str, Any] = {
+    "custom_modules": [],
+    "pixels": None,
+    "feature_names_in": None,
+    "threshold_rule": None,
+    "features": None,
+    "split_seed": 0,
+}
+"""Fields a stored detector may lack, with what that means; a field newer than the format's version belongs here."""
 NOT_STORED = ("features", "potential", "generator", "callbacks", "random_state", "verbose", "device")
 
 
@@ -106,7 +116,6 @@ def load(path: Path, device: str = "cpu", **modules: Any) -> NRFDetector:
     from nrf.detect.detector import NRFDetector
 
     description, tensors = _read(path)
-    description = OPTIONAL | description
     wanted = description["custom_modules"]
     if set(modules) != set(wanted):
         raise InputError(
@@ -196,7 +205,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
         raise CheckpointError(f"{path / DESCRIPTION}: not the description of a detector")
     if description.get("version") != VERSION:
         raise CheckpointError(f"{path}: version {description.get('version')}, this nrf reads version {VERSION}")
-    odd = sorted(set(description) - set(OPTIONAL) ^ FIELDS)
+    odd = sorted((set(description) | set(DEFAULTS)) ^ FIELDS)
     if odd:
         raise CheckpointError(f"{path / DESCRIPTION}: fields missing or unknown: {', '.join(odd)}")
     if _digest(description) != description["digest"]:
@@ -205,6 +214,6 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
     if hashlib.blake2b(content, digest_size=16).hexdigest() != description["weights_digest"]:
         raise CheckpointError(f"{path / WEIGHTS}: damaged or of another detector: it does not match {DESCRIPTION}")
     try:
-        return description, load_tensors(content)
+        return DEFAULTS | description, load_tensors(content)
     except SafetensorError as error:
         raise CheckpointError(f"{path / WEIGHTS}: damaged ({error})") from error

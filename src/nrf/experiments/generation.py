@@ -55,7 +55,8 @@ class Generation:
             width=4,
             iterations=4,
             every=2,
-            samples=40,
+            samples=20,
+            draws=min(whole.draws, 2),
             final_samples=60 if whole.final_samples else 0,
             batch_size=8,
             max_rows=60,
@@ -142,7 +143,8 @@ def _text(config: GenerationConfig) -> str:
         real = f"{config.held_out:,} training images that are not learned from"
     return (
         f"The SNGAN paper's standard pair with {config.width} channels in place of 64, batches of {config.batch_size}, "
-        f"{until}, weights averaged with decay {config.ema_decay}. FID is of {config.samples:,} samples against "
+        f"{until}, weights averaged with decay {config.ema_decay}. IS is mean ± SD over {config.draws} draws of "
+        f"{config.samples:,} samples. FID is of {config.samples:,} samples against "
         f"{real}; the one that names training images has as many samples as there are of them. Precision: share of "
         "samples among real images; recall: share of real images among samples."
     )

@@ -96,6 +96,9 @@ class GenerationConfig:
     every: int = 500
     """Iterations between two measurements."""
     samples: int = 5000
+    """Of a draw: for the Fréchet distance to the test images, and for an inception score."""
+    draws: int = 10
+    """Draws at the end, over which the inception score is averaged; there is one at each point of a curve."""
     final_samples: int = 50_000
     """Samples at the end, against all training images; none if 0."""
     batch_size: int = 64
@@ -110,7 +113,7 @@ CONFIGS = {
     "cifar10-generation": GenerationConfig(GENERATION, width=32, iterations=100_000, minutes=45.0),
     "ablation": GenerationConfig(ABLATION, width=16, iterations=1000, batch_size=32, final_samples=0, ema_decay=0.99),
     "generation-rates": GenerationConfig(
-        RATES, width=16, iterations=600, every=300, final_samples=0, ema_decay=0.99, held_out=10_000
+        RATES, width=16, iterations=600, every=300, draws=1, final_samples=0, ema_decay=0.99, held_out=10_000
     ),
 }
 
@@ -206,20 +209,21 @@ def run_cell(config: GenerationConfig, line: Line, out: Path) -> dict[str, Any]:
 def _scores(config: GenerationConfig, line: Line, by: Judge, trainer: Trainer) -> Point:
     """Of averaged weights."""
     model = model_of(sized(config, line), trainer)
-    found = {f"generation: {name}": value for name, value in by.scores(_drawn(model, config.samples)).items()}
-    if revises(line):
-        revised = by.scores(_drawn(model, config.samples, revise=True))
-        found |= {f"revision: {name}": value for name, value in revised.items()}
+    found: Point = {}
+    for kind in KINDS if revises(line) else KINDS[:1]:
+        seen = by.look_at(_drawn(model, config.samples, revise=kind == "revision"))
+        found |= {f"{kind}: {name}": value for name, value in by.scores(seen).items()}
     return found
 
 
 def _final(config: GenerationConfig, line: Line, by: Judge, model: Trained) -> Point:
     found: Point = {}
     for kind in KINDS if revises(line) else KINDS[:1]:
-        images = _drawn(model, max(config.samples, config.final_samples), revise=kind == "revision")
-        numbers = by.scores(images[: config.samples]) | by.precision_recall(images)
+        of_draws = config.draws * config.samples
+        seen = by.look_at(_drawn(model, max(of_draws, config.final_samples), revise=kind == "revision"))
+        numbers = by.scores(seen[:of_draws], config.draws) | by.precision_recall(seen)
         if config.final_samples:
-            numbers |= by.against_training(images)
+            numbers |= by.against_training(seen[: config.final_samples])
         found |= {f"{kind}: {name}": value for name, value in numbers.items()}
     return found
 

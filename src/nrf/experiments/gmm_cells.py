@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,7 +16,7 @@ from torch import Tensor
 from nrf.data import gmm, resolve
 from nrf.experiments.base import Preset
 from nrf.experiments.presets import find_preset
-from nrf.experiments.reproduce import cell_key
+from nrf.experiments.reproduce import STOP_AT, OutOfTime, cell_key
 from nrf.experiments.run import train
 from nrf.experiments.trained import Trained
 from nrf.learners import (
@@ -164,46 +165,49 @@ def _of(setting: str) -> list[tuple[str, Preset]]:
 def train_and_measure(config: GMMConfig, method: Method, folder: Path) -> dict[str, Any]:
     """Train a method's models, or go on with them, then measure each."""
     out = folder / "runs" / method.key
-    trainer = train(method.key, method.preset, out, resume=True, quiet=True)
+    trainer = train(
+        method.key, method.preset, out, resume=True, quiet=True, on_log=lambda *_: time.time() > STOP_AT.get()
+    )
     if trainer.step < trainer.total:
-        raise KeyboardInterrupt
+        raise OutOfTime if time.time() > STOP_AT.get() else KeyboardInterrupt
     models = [_measure(config, method, out, i) for i in range(config.replicas)]
     return {"iterations": trainer.total, "seconds": round(trainer.seconds, 1), "models": models}
 
 
 def _measure(config: GMMConfig, method: Method, out: Path, replica: int) -> dict[str, dict[str, float]]:
     weights = ["last"] + (["averaged"] if method.preset.train.ema_decay is not None else [])
+    seed = method.preset.seeds[replica]
     return {
-        name: _numbers(config, method, Trained.load(out, averaged=name == "averaged", replica=replica))
+        name: _numbers(config, method, Trained.load(out, averaged=name == "averaged", replica=replica), seed)
         for name in weights
     }
 
 
-def _numbers(config: GMMConfig, method: Method, trained: Trained) -> dict[str, float]:
-    means, held_out = torch.from_numpy(gmm.means()).float(), torch.from_numpy(resolve("gmm").test)
+def _numbers(config: GMMConfig, method: Method, trained: Trained, seed: int) -> dict[str, float]:
+    means, held_out = torch.from_numpy(gmm.means()).float(), torch.from_numpy(gmm.reported())
     found: dict[str, float] = {}
-    for kind, samples in samples_of(method, trained, config.draws * DRAW_SIZE).items():
+    for kind, samples in samples_of(method, trained, config.draws * DRAW_SIZE, seed).items():
         covered, realistic = mode_coverage(samples, means, gmm.SIGMA, DRAW_SIZE)
         found |= {f"{kind}: covered modes": covered, f"{kind}: realistic ratio": realistic}
         found[f"{kind}: kernel log-likelihood"] = kernel_log_likelihood(samples[:5000], held_out)
     return found | (field_numbers(trained, config.grid_side) if method.is_field else {})
 
 
-def samples_of(method: Method, trained: Trained, n: int) -> dict[str, Tensor]:
-    """Samples of every kind the method has."""
+def samples_of(method: Method, trained: Trained, n: int, seed: int) -> dict[str, Tensor]:
+    """Independent samples of every kind the method has."""
     if not method.has_generator:
-        noise = np.random.default_rng(0).uniform(-6, 6, (n, 2)).astype(np.float32)
-        return {"long chains": torch.from_numpy(trained.revise(noise, n_steps=LONG_CHAIN))}
-    found = {"generation": torch.from_numpy(trained.sample(n)[0])}
+        noise = np.random.default_rng(seed).uniform(-6, 6, (n, 2)).astype(np.float32)
+        return {"long chains": torch.from_numpy(trained.revise(noise, seed=seed, n_steps=LONG_CHAIN))}
+    found = {"generation": torch.from_numpy(trained.sample(n, seed=seed)[0])}
     if method.revises:
-        found["revision"] = torch.from_numpy(trained.sample(n, revise=True)[0])
+        found["revision"] = torch.from_numpy(trained.sample(n, seed=seed, revise=True)[0])
     return found
 
 
 def field_numbers(trained: Trained, grid_side: int) -> dict[str, float]:
     """Likelihood of held-out points and distance from the truth: of ``exp u``, and of ``exp(u/τ)`` for the best τ."""
     splits, grid = resolve("gmm"), PlaneGrid(side=grid_side)
-    held_out, means = torch.from_numpy(splits.test), torch.from_numpy(gmm.means())
+    held_out, means = torch.from_numpy(gmm.reported()), torch.from_numpy(gmm.means())
     with torch.no_grad(), frozen(trained.potential):
         fitted = fitted_inverse_temperature(trained.potential, torch.from_numpy(splits.train), grid)
         found = {"fitted temperature": 1 / fitted}

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from nrf.data import Splits
 from nrf.experiments.classifier import c10_classifier
-from nrf.metrics.images import Extractor, extract, frechet_distance, inception_score, precision_recall
+from nrf.metrics.images import Extracted, Extractor, extract, frechet_distance, inception_score, precision_recall
 from nrf.metrics.inception import read_inception
 
 Images = NDArray[np.float32]
@@ -49,26 +49,30 @@ class Judge:
     def _train(self) -> Tensor:
         return extract(self.extractor, torch.from_numpy(self.splits.train)).features
 
-    def scores(self, images: Images) -> dict[str, float]:
-        """Inception score, its spread over ten parts, and Fréchet distance to the test images."""
-        found = extract(self.extractor, torch.from_numpy(images))
-        mean, sd = inception_score(found.logits, splits=min(10, max(1, len(images) // 2)))
-        return {
-            f"IS{self.mark}": mean,
-            f"IS{self.mark} SD": sd,
-            f"FID{self.mark}": frechet_distance(self._test, found.features),
-        }
+    def look_at(self, images: Images) -> Extracted:
+        """What the other methods score."""
+        return extract(self.extractor, torch.from_numpy(images))
 
-    def precision_recall(self, images: Images) -> dict[str, float]:
+    def scores(self, seen: Extracted, draws: int = 1) -> dict[str, float]:
+        """Inception score over draws, and Fréchet distance to the test images.
+
+        Args:
+            seen: Images of all draws, one draw after the other; the distance is of the first draw.
+            draws: How many; the paper has ten of 5,000 images.
+        """
+        mean, sd = inception_score(seen.logits, draws)
+        spread = {} if sd is None else {f"IS{self.mark} SD": sd}
+        first = seen.features[: len(seen.features) // draws]
+        return {f"IS{self.mark}": mean, **spread, f"FID{self.mark}": frechet_distance(self._test, first)}
+
+    def precision_recall(self, seen: Extracted) -> dict[str, float]:
         """Share of images that look real, and of real ones that are covered."""
-        found = extract(self.extractor, torch.from_numpy(images[:PRECISION_ROWS])).features
-        precision, recall = precision_recall(self._test[:PRECISION_ROWS], found)
+        precision, recall = precision_recall(self._test[:PRECISION_ROWS], seen.features[:PRECISION_ROWS])
         return {f"precision{self.mark}": precision, f"recall{self.mark}": recall}
 
-    def against_training(self, images: Images) -> dict[str, float]:
+    def against_training(self, seen: Extracted) -> dict[str, float]:
         """The Fréchet distance in its other protocol: all training images against as many samples."""
-        fake = extract(self.extractor, torch.from_numpy(images)).features
-        return {f"FID{self.mark}, training images": frechet_distance(self._train, fake)}
+        return {f"FID{self.mark}, training images": frechet_distance(self._train, seen.features)}
 
 
 def judge(splits: Splits, inception_weights: Path | None = None, *, quiet: bool = True) -> Judge:

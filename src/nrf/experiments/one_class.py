@@ -18,7 +18,7 @@ from nrf.experiments.board import Place
 from nrf.experiments.one_class_best import ANSWERS_ALONE, CONTROLS, KEPT, Best, detect_on
 from nrf.experiments.one_class_cells import COMPARED, TRAINED, Means, compare, load, train_on
 from nrf.experiments.one_class_figures import curves, pictures
-from nrf.experiments.one_class_paper import METHODS, NAMES, quoted
+from nrf.experiments.one_class_paper import METHODS, NAMES, quoted, quoted_mean
 from nrf.experiments.one_class_runs import CONFIGS, Line, OneClassConfig, curves_of, sized
 from nrf.experiments.record import Row
 from nrf.experiments.report import Table
@@ -116,7 +116,7 @@ def compared_cell(config: OneClassConfig, name: str, label: int, kept: Path) -> 
 def _our_rows(config: OneClassConfig, results: Results) -> Iterator[Row]:
     for line in config.lines:
         runs = curves_of(config, results, line)
-        paper = None if line.detector is not None else quoted(config.dataset, line.sampler)
+        paper = None if line.detector is not None else line.sampler
         for column in COLUMNS:
             for metric in METRICS:
                 by_class = {
@@ -132,7 +132,7 @@ def _compared_rows(config: OneClassConfig, results: Results) -> Iterator[Row]:
         keys = {label: _compared_key(name, label) for label in range(config.classes)}
         for metric in METRICS:
             by_class = {label: [results[key][metric]] for label, key in keys.items() if key in results}
-            beside = quoted(config.dataset, name) if name in SYSTEMS and metric == "AUROC" else None
+            beside = name if name in SYSTEMS and metric == "AUROC" else None
             yield from _rows(config, name, metric, by_class, beside, None, "last" if name in TRAINED else None)
     best = config.detectors[0]
     keys = {label: best.key(label, 0) for label in range(config.classes)}
@@ -156,7 +156,7 @@ def _quoted_rows(config: OneClassConfig, method: str, name: str, column: str | N
     values = quoted(config.dataset, name)
     for label, (mean, sd) in enumerate(values[: config.classes]):
         yield Row(method, "AUROC", mean, sd, case=NAMES[config.dataset][label], column=column, quoted=True)
-    yield Row(method, "AUROC", float(np.mean([mean for mean, _ in values])), column=column, quoted=True)
+    yield Row(method, "AUROC", quoted_mean(config.dataset, name), column=column, quoted=True)
 
 
 def _rows(
@@ -164,22 +164,22 @@ def _rows(
     method: str,
     metric: str,
     by_class: Mapping[int, Sequence[float]],
-    paper: Sequence[tuple[float, float]] | None,
+    paper: str | None,
     preset: str | None,
     column: str | None,
 ) -> Iterator[Row]:
-    """A row a class, and one for their mean where no class is missing."""
+    """A row a class, and one for their mean where no class is missing; ``paper`` is the method's name there."""
     for label, values in by_class.items():
         sd = float(np.std(values, ddof=1)) if len(values) > 1 else None
-        beside = (None, None) if paper is None else paper[label]
+        beside = (None, None) if paper is None else quoted(config.dataset, paper)[label]
         case = NAMES[config.dataset][label]
         yield Row(method, metric, float(np.mean(values)), sd, len(values), preset, case, column, *beside)
     if len(by_class) == config.classes:
         n = min(len(values) for values in by_class.values())
         means = [float(np.mean([values[i] for values in by_class.values()])) for i in range(n)]
         sd = float(np.std(means, ddof=1)) if n > 1 else None
-        whole = paper is not None and config.classes == len(paper)
-        beside_mean = float(np.mean([mean for mean, _ in paper])) if paper is not None and whole else None
+        whole = config.classes == len(NAMES[config.dataset])
+        beside_mean = quoted_mean(config.dataset, paper) if paper is not None and whole else None
         yield Row(method, metric, float(np.mean(means)), sd, n, preset, None, column, beside_mean)
 
 

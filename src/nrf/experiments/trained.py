@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from nrf.config import from_json
 from nrf.errors import CheckpointError, InputError
@@ -20,7 +21,7 @@ from nrf.learners.base import require_finite
 from nrf.models import LatentGenerator, frozen
 from nrf.networks import Shape, replica_state
 from nrf.samplers import CoopNet
-from nrf.seeds import stream
+from nrf.seeds import randn, stream
 from nrf.training import RunFolder
 from nrf.training import checkpoint as ckpt
 
@@ -29,6 +30,8 @@ Array = NDArray[np.float32]
 CHUNK = 100
 """Samples are drawn in whole chunks, so the first k do not depend on how many are asked for."""
 SCORE_CHUNK = 4096
+BATCHES = 10
+"""Batches that are generated at a time, where each sample has one of its own."""
 
 
 @dataclass(frozen=True)
@@ -87,19 +90,33 @@ class Trained:
             return _in_chunks(lambda rows: self.potential(rows), x, SCORE_CHUNK, "potential")
 
     def sample(self, n: int, *, seed: int = 0, revise: bool = False, **changes: Any) -> tuple[Array, Array]:
-        """``n`` samples and their codes, from the generator alone or revised; ``changes`` as for :meth:`revise`."""
+        """``n`` independent samples and their codes, from the generator alone or revised.
+
+        Args:
+            n: How many.
+            seed: Seed of codes and noise.
+            revise: Revise what the generator proposes.
+            changes: As for :meth:`revise`.
+        """
         if n < 1:
             raise InputError(f"the number of samples must be at least 1, got {n}")
         self._require_generator()
         rng = stream(seed, "sample")
         revision, sampler = self._revision(changes) if revise else (None, None)
+
+        def revised(x: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+            if revision is None or sampler is None:
+                return x, h
+            return revision(self.potential, self.generator, sampler, x, h, rng)
+
         parts = []
         with frozen(self.potential, self.generator):
             for _ in range(-(-n // CHUNK)):
-                x, h = self.generator.propose(CHUNK, rng)
-                if revision is not None and sampler is not None:
-                    x, h = revision(self.potential, self.generator, sampler, x, h, rng)
-                parts.append((x, h))
+                if revision is not None and revision.target != "x" and self._mixes_rows:  # chains through g: one each
+                    alone = [revised(*self.generator.propose(self._batch_size, rng)) for _ in range(CHUNK)]
+                    parts += [(x[:1], h[:1]) for x, h in alone]
+                else:
+                    parts.append(revised(*self._propose(CHUNK, rng)))
         xs, hs = (torch.cat(blocks)[:n] for blocks in zip(*parts, strict=True))
         require_finite(samples=xs, codes=hs)
         return xs.numpy(), hs.numpy()
@@ -134,17 +151,41 @@ class Trained:
         start, end = (self.generator.sample_latent(pairs, rng) for _ in range(2))
         weight = torch.linspace(0, 1, steps)[None, :, None]
         codes = torch.lerp(start[:, None], end[:, None], weight.expand(pairs, steps, 1))
+        company = self.generator.sample_latent(self._batch_size - 1, rng) if self._mixes_rows else None
         with torch.no_grad(), frozen(self.generator):
-            events = self._generate(codes.flatten(0, 1), rng)
+            events = self._generate(codes.flatten(0, 1), company)
         return np.asarray(events.numpy()).reshape(pairs, steps, *self.event_shape)
 
-    def _generate(self, codes: Tensor, rng: torch.Generator) -> Tensor:
-        """Events of codes, none hanging on the others: a batch norm without running statistics gets company."""
-        if all(getattr(m, "track_running_stats", True) for m in self.generator.modules()):
-            out: Tensor = self.generator(codes)
-            return out
-        company = self.generator.sample_latent(CHUNK, rng)
-        return torch.cat([self.generator(torch.cat([code[None], company]))[:1] for code in codes])
+    @property
+    def _mixes_rows(self) -> bool:
+        """Whether batch norm takes the batch's own statistics, so that an event depends on the codes beside its own."""
+        return any(isinstance(m, _BatchNorm) and m.running_mean is None for m in self.generator.modules())
+
+    @property
+    def _batch_size(self) -> int:
+        return self.preset.train.batch_size
+
+    @torch.no_grad()
+    def _propose(self, n: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Independent proposals: where the rows of a batch are mixed, each has a batch of its own, as in training."""
+        if not self._mixes_rows:
+            return self.generator.propose(n, rng)
+        codes = self.generator.sample_latent(n, rng)
+        company = self.generator.sample_latent(n * (self._batch_size - 1), rng)
+        x = self._generate(codes, company.reshape(n, -1, self.generator.latent_dim))
+        if self.generator.sigma > 0:
+            x = x + self.generator.sigma * randn(x.shape, rng)
+        return x, codes
+
+    def _generate(self, codes: Tensor, company: Tensor | None) -> Tensor:
+        """Events of codes, none depending on another; ``company`` are the codes beside each one, or beside all."""
+        out: Tensor
+        if company is None:
+            out = self.generator(codes)
+        else:
+            batches = torch.cat([codes[:, None], company.expand(len(codes), -1, -1)], 1)
+            out = torch.vmap(self.generator, chunk_size=BATCHES)(batches)[:, 0]
+        return out
 
     def _require_generator(self) -> None:
         if self.preset.learner.generator_lr == 0:

@@ -13,7 +13,7 @@ from nrf.metrics.density import (
 )
 from nrf.metrics.detection import auroc, flagged_metrics, nearest_neighbour_score
 from nrf.metrics.gaussian import fitted_gaussian_kl, perfect_kl
-from nrf.metrics.modes import ModeCoverage, mode_coverage
+from nrf.metrics.modes import ModeCoverage, mode_coverage, most_covered
 
 __all__ = [
     "ModeCoverage",
@@ -28,6 +28,7 @@ __all__ = [
     "mean_log_likelihood",
     "mixture_log_density",
     "mode_coverage",
+    "most_covered",
     "nearest_neighbour_score",
     "perfect_kl",
 ]

@@ -40,3 +40,15 @@ def mode_coverage(samples: Tensor, means: Tensor, sigma: float, draw_size: int =
     near = torch.cdist(samples, means) < 3 * sigma
     covered = near.reshape(-1, draw_size, len(means)).any(1).sum(1)
     return ModeCoverage(covered.float().mean().item(), near.any(1).float().mean().item())
+
+
+def most_covered(n_modes: int, draw_size: int = 100) -> float:
+    """The most modes that independent samples cover in expectation: if all are realistic and all modes alike.
+
+    Holds for modes farther apart than 6σ. A mean above it, by more than chance, is of samples that are not independent.
+
+    Example:
+        >>> round(most_covered(32), 2)
+        30.66
+    """
+    return n_modes * (1 - (1 - 1 / n_modes) ** draw_size)
