@@ -23,7 +23,7 @@ from nrf.detect import NRFDetector, parallel, recipe
 from nrf.detect.explain import _Field, counterfactual_images, revised_rows
 from nrf.detect.selection import labelled_auroc, made_anomalies, made_images, synthetic_auroc
 from nrf.detect.storage import _digest
-from nrf.errors import CheckpointError, InputError, NonFiniteError
+from nrf.errors import CheckpointError, InputError
 from nrf.models import LatentGenerator
 
 FAST = {"iterations": 40, "random_state": 0}
@@ -500,18 +500,6 @@ def test_modules_that_do_not_fit_are_refused(ring):
         NRFDetector(**FAST, generator=nn.Linear(2, 3)).fit(ring[0])
     with pytest.raises(InputError, match="makes events of shape"):
         NRFDetector(**FAST, generator=LatentGenerator(nn.Linear(2, 9), 2, 0.1)).fit(ring[0])
-
-
-class Explosive(Quadratic):
-    """Not finite for steps that are long."""
-
-    def forward(self, x):
-        return torch.where(x.abs().sum(1) > 40, torch.full_like(x[:, 0], float("nan")), super().forward(x))
-
-
-def test_training_that_is_not_finite_begins_again_with_half_the_step(ring):
-    with pytest.warns(RuntimeWarning, match="begun again with a sampler step of"), pytest.raises(NonFiniteError):
-        NRFDetector(**FAST, potential=Explosive(3), step_size=5000.0).fit(ring[0])
 
 
 # ----------------------------------------------------------------------------------------------------- keeping, export

@@ -44,6 +44,8 @@ FIELDS = {
     "weights_digest",
     "digest",
 }
+OPTIONAL = {"n_iter", "health"}
+"""Fields that files of version 0.1.0 do not have."""
 NOT_STORED = ("potential", "generator", "callbacks", "random_state", "verbose", "device")
 
 
@@ -76,6 +78,8 @@ def save(detector: NRFDetector, path: Path) -> None:
         "members": {"shape": list(packed["shape"]), "count": packed["count"]},
         "offset": detector.offset_ if np.isfinite(detector.offset_) else None,
         "calibrated_on": detector.calibrated_on_,
+        "n_iter": detector.n_iter_,
+        "health": detector.health_,
         "n_features_in": detector.n_features_in_,
         "feature_names_in": None if names is None else list(map(str, names)),
         "weights_digest": hashlib.blake2b(content, digest_size=16).hexdigest(),
@@ -127,7 +131,8 @@ def load(path: Path, device: str = "cpu", **modules: Any) -> NRFDetector:
         detector.offset_ = -np.inf if offset is None else float(offset)
         detector.calibrated_on_ = description["calibrated_on"]
         detector.n_features_in_ = int(description["n_features_in"])
-        detector.n_iter_, detector.history_ = detector.recipe_.train.iterations, []
+        detector.n_iter_ = description.get("n_iter", detector.recipe_.train.iterations or 0)
+        detector.health_, detector.history_ = description.get("health"), []
         if description["feature_names_in"] is not None:
             detector.feature_names_in_ = np.array(list(description["feature_names_in"]), dtype=object)
     except (ArithmeticError, AttributeError, LookupError, TypeError, RuntimeError, ValueError) as error:
@@ -153,8 +158,8 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
         raise CheckpointError(f"{path / DESCRIPTION}: not the description of a detector")
     if description.get("version") != VERSION:
         raise CheckpointError(f"{path}: version {description.get('version')}, this nrf reads version {VERSION}")
-    if set(description) != FIELDS:
-        odd = sorted(set(description) ^ FIELDS)
+    if set(description) - OPTIONAL != FIELDS:
+        odd = sorted((set(description) - OPTIONAL) ^ FIELDS)
         raise CheckpointError(f"{path / DESCRIPTION}: fields missing or unknown: {', '.join(odd)}")
     if _digest(description) != description["digest"]:
         raise CheckpointError(f"{path / DESCRIPTION}: damaged: it is not as it was saved")
