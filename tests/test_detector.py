@@ -23,7 +23,7 @@ from nrf.detect import NRFDetector, TurnFeatures, parallel, recipe
 from nrf.detect.explain import _Field, counterfactual_images, revised_rows
 from nrf.detect.selection import labelled_auroc, made_anomalies, made_images, synthetic_auroc
 from nrf.detect.storage import _digest
-from nrf.errors import CheckpointError, InputError, NonFiniteError
+from nrf.errors import CheckpointError, InputError
 from nrf.models import LatentGenerator
 
 FAST = {"iterations": 40, "random_state": 0}
@@ -58,7 +58,8 @@ def test_the_defaults_find_anomalies(fitted, ring):
     _, normal, anomalies = ring
     scores = fitted.score_samples(np.concatenate([normal, anomalies]))
     assert roc_auc_score(np.r_[np.ones(300), np.zeros(200)], scores) > 0.9
-    untrained = NRFDetector(random_state=0, iterations=1, learning_rate=1e-9).fit(ring[0])
+    with pytest.warns(RuntimeWarning, match="training made this detector no better"):
+        untrained = NRFDetector(random_state=0, iterations=1, learning_rate=1e-9).fit(ring[0])
     chance = roc_auc_score(
         np.r_[np.ones(300), np.zeros(200)], untrained.score_samples(np.concatenate([normal, anomalies]))
     )
@@ -131,11 +132,14 @@ def test_members_are_trained_together_and_tell_their_spread(ring):
 
 def test_callbacks_see_each_epoch_and_can_end_training(ring):
     seen = []
-    NRFDetector(**FAST, batch_size=60, callbacks=[lambda d, numbers: seen.append(numbers["step"])]).fit(ring[0])
-    assert seen == list(range(8, 41, 8))
+    NRFDetector(**FAST, batch_size=40, callbacks=[lambda d, numbers: seen.append(numbers["step"])]).fit(ring[0])
+    assert seen == [12, 24, 36, 40]
     seen.clear()
-    NRFDetector(**FAST, batch_size=60, callbacks=[lambda d, n: bool(seen.append(n["step"]) or True)]).fit(ring[0])
-    assert seen == [8]
+    NRFDetector(**FAST, batch_size=60, callbacks=[lambda d, numbers: seen.append(numbers["step"])]).fit(ring[0])
+    assert seen == [10, 20, 30, 40], "an epoch of eight iterations"
+    seen.clear()
+    NRFDetector(**FAST, batch_size=40, callbacks=[lambda d, n: bool(seen.append(n["step"]) or True)]).fit(ring[0])
+    assert seen == [12]
 
 
 @pytest.mark.parametrize("combine", ["potential", "rank"])
@@ -500,18 +504,6 @@ def test_modules_that_do_not_fit_are_refused(ring):
         NRFDetector(**FAST, generator=nn.Linear(2, 3)).fit(ring[0])
     with pytest.raises(InputError, match="makes events of shape"):
         NRFDetector(**FAST, generator=LatentGenerator(nn.Linear(2, 9), 2, 0.1)).fit(ring[0])
-
-
-class Explosive(Quadratic):
-    """Not finite for steps that are long."""
-
-    def forward(self, x):
-        return torch.where(x.abs().sum(1) > 40, torch.full_like(x[:, 0], float("nan")), super().forward(x))
-
-
-def test_training_that_is_not_finite_begins_again_with_half_the_step(ring):
-    with pytest.warns(RuntimeWarning, match="begun again with a sampler step of"), pytest.raises(NonFiniteError):
-        NRFDetector(**FAST, potential=Explosive(3), step_size=5000.0).fit(ring[0])
 
 
 # ----------------------------------------------------------------------------------------------------- keeping, export

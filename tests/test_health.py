@@ -140,6 +140,13 @@ def test_a_gap_that_explodes_is_a_complaint():
     assert "grew from 20 to 100 nats" in str(complaint({"u_data": 0.0, "u_revised": -100.0}, least_gap=20.0))
 
 
+def test_the_gap_of_many_columns_may_be_wide():
+    numbers = {"u_data": 0.0, "u_revised": -200.0}
+    assert complaint(numbers, least_gap=20.0, size=250) is None, "less than a nat per column"
+    assert complaint(numbers, least_gap=20.0, size=150) is not None
+    assert complaint({"u_data": 0.0, "u_revised": -900.0}, least_gap=299.0, size=250) is not None
+
+
 def test_a_run_whose_gap_explodes_goes_back(monkeypatch):
     run = trainer(guard=True, iterations=40, log_every=4, checkpoint_every=4)
     update, step = run.learner.update, run.learner.sampler.step_size
@@ -184,14 +191,51 @@ def test_a_run_that_diverges_goes_back_and_on_with_half_the_step(caplog):
     unguarded.fit(quiet=True, on_log=lambda _, row: rows.append(dict(row)))
     assert any(complaint(row) for row in rows), "the case is meant to diverge"
     run = trainer(wild, watch_share=0.1, guard=True, iterations=200, checkpoint_every=20)
-    with caplog.at_level(logging.WARNING):
+    rates = {name: o.param_groups[0]["lr"] for name, o in run.learner.optimizers.items()}
+    with caplog.at_level(logging.INFO):
         try:
             run.fit(quiet=True)
         except NonFiniteError:
             assert run.rollbacks == 5
     assert run.rollbacks >= 1
     assert run.learner.sampler.step_size == pytest.approx(3.0 / 2**run.rollbacks)
-    assert "with half the sampler's step" in caplog.text
+    for name, optimizer in run.learner.optimizers.items():
+        assert optimizer.param_groups[0]["lr"] == pytest.approx(rates[name] / 2**run.rollbacks)
+    assert "with half the sampler's step and learning rates" in caplog.text
+    assert all(record.levelno == logging.INFO for record in caplog.records), "a warning would reach standard error"
+
+
+def test_a_gap_is_measured_anew_after_going_back(monkeypatch):
+    """Shorter steps leave samples farther away: that alone is no reason to go back again."""
+    run = trainer(guard=True, iterations=40, log_every=4, checkpoint_every=4)
+    update = run.learner.update
+
+    def wide_from_the_middle(batch, rng):
+        gap = 500.0 if run.step >= 20 else 1.0
+        return update(batch, rng) | {"u_data": torch.tensor(0.0), "u_revised": torch.tensor(-gap)}
+
+    monkeypatch.setattr(run.learner, "update", wide_from_the_middle)
+    assert run.fit(quiet=True)
+    assert run.rollbacks == 1
+
+
+def test_the_last_good_state_can_be_taken(monkeypatch):
+    run = trainer(guard=True, iterations=40, log_every=4, checkpoint_every=4)
+    update = run.learner.update
+
+    def lost_from_the_middle(batch, rng):
+        if run.step >= 21:
+            raise NonFiniteError("lost")
+        return update(batch, rng)
+
+    monkeypatch.setattr(run.learner, "update", lost_from_the_middle)
+    with pytest.raises(NonFiniteError):
+        run.fit(quiet=True)
+    run.return_to_good()
+    assert run.step == 20
+    assert all(torch.isfinite(p).all() for m in run.learner.modules.values() for p in m.parameters())
+    with pytest.raises(InputError, match="train with guard"):
+        trainer().return_to_good()
 
 
 def test_a_guarded_run_is_resumed_bit_by_bit(tmp_path):

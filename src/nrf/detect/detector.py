@@ -29,6 +29,7 @@ from nrf.detect.columns import Scaling
 from nrf.detect.encoder import TableEncoder
 from nrf.detect.features import components_for
 from nrf.detect.frames import Frame, as_columns, in_common_form, is_table, taken
+from nrf.detect.health import check_training
 from nrf.detect.members import Members, build_members, train_members
 from nrf.detect.parallel import in_threads, parts_of
 from nrf.detect.parameters import check_parameters
@@ -82,11 +83,13 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
             standard ``deviation``, for columns in which half of all rows lie closely together, such as a network's
             answers.
         warm_start: ``fit`` goes on from the networks of the fit before, with its encoding.
-        callbacks: Called as ``callback(detector, numbers)`` about once an epoch; one that returns True ends training.
-            ``score_samples`` and ``p_values`` of the detector are then those of the model as it is.
+        callbacks: Called as ``callback(detector, numbers)`` about once an epoch, every ten iterations at most; one that
+            returns True ends training. ``score_samples`` and ``p_values`` of the detector are then those of the model
+            as it is.
         random_state: Seed, or a numpy ``RandomState``.
         device: Where to compute: "cpu", "cuda", …
-        verbose: 1 shows a progress bar.
+        verbose: Progress, with the time left, of what takes more than two seconds: None shows it on a terminal, 1
+            everywhere (as plain lines where standard error is not a terminal), 0 nowhere.
 
     Attributes:
         threshold_rule_: Where the threshold comes from: its kind, its rate, and the rows that keep it.
@@ -97,8 +100,11 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         features_: The fitted feature step, or None.
         encoder_: What was learned of the columns; None for images without a feature step.
         pixels_: The shape and range of images; None for tables.
-        history_: Metrics of training, about once an epoch.
-        n_iter_: Iterations of training.
+        n_iter_: Iterations of the last fit that were taken: fewer than ``iterations`` where a callback ended it.
+        history_: The metrics of the last fit, line by line.
+        health_: What training brought, without labels: ``synthetic_auroc``, how well held-out normal rows are told
+            from synthetic anomalies made of them, and ``untrained_synthetic_auroc``, the same before training; None
+            with fewer than 20 held-out rows. A fit warns if the first is not higher.
 
     Example:
         >>> X = np.random.default_rng(0).normal(size=(600, 2))
@@ -134,7 +140,7 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         callbacks: Sequence[Callback] | None = None,
         random_state: int | np.random.RandomState | None = None,
         device: str = "cpu",
-        verbose: int = 0,
+        verbose: int | None = None,
     ) -> None:
         self.false_alarm_rate = false_alarm_rate
         self.contamination = contamination
@@ -163,6 +169,9 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         self.verbose = verbose
 
     members_: Members
+    n_iter_: int
+    history_: list[dict[str, float]]
+    health_: dict[str, float] | None
     _calibration_rows: Tensor
 
     # ------------------------------------------------------------------------------------------------------- fitting
@@ -327,16 +336,26 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
             seen = learned[:, self.encoder_.learned]
             noise = state.standard_normal(size=tuple(seen.shape)).astype(np.float32) * self.encoder_.jitter()
             seen = seen + torch.from_numpy(noise).to(learned.device)
-        spacing = spacing_of(seen) if surprises else 0.0
-        recipe = recipe_for(len(seen), tuple(seen.shape[1:]), self._changes(), spacing)
+        recipe = recipe_for(len(seen), tuple(seen.shape[1:]), self._changes(), spacing_of(seen))
         before = self.members_ if keep else None
-        calibrating, calibrated_on = self._calibration_part(taken(X, held_places), learned, add=add)
+        held = self._encode(taken(X, held_places)) if len(held_places) else learned[:0]
+        calibrating, calibrated_on = self._calibration_part(held, learned, add=add)
 
         def build(recipe: Recipe) -> Members:
+            self.history_ = []
             self.members_ = build_members(recipe, seen, seeds, self.potential, self.generator, surprises)
             if before is not None:
                 self.members_.go_on_from(before)
             return self.members_
+
+        def untrained() -> Members:
+            members = build_members(self.recipe_, seen, seeds, self.potential, self.generator, surprises)
+            if surprises:
+                members.know(learned)
+            return members
+
+        def warn(text: str) -> None:
+            warnings.warn(text, RuntimeWarning, stacklevel=6)  # the line that called fit
 
         def settle() -> None:
             if surprises:
@@ -351,27 +370,27 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
                 settle()
             return any([callback(self, numbers) is True for callback in self.callbacks or ()])
 
-        self.history_: list[dict[str, float]] = []
-        _, self.recipe_ = train_members(
+        trained = train_members(
             recipe,
             seen,
             seeds,
             build,
-            quiet=not self.verbose,
+            verbose=self.verbose,
             on_log=on_log,
-            warn=lambda text: warnings.warn(text, RuntimeWarning, stacklevel=4),
+            warn=warn,
         )
-        self.n_iter_ = self.recipe_.train.iterations
+        self.recipe_, self.n_iter_ = trained.recipe, trained.n_iter
         settle()
+        groups = None if self.encoder_ is None else [group for _, group in self.encoder_.groups]
+        self.health_ = check_training(self.members_, untrained, held, groups=groups, warn=warn)
 
-    def _calibration_part(self, held: Any, learned: Tensor, *, add: bool) -> tuple[Tensor, CalibratedOn]:
+    def _calibration_part(self, held: Tensor, learned: Tensor, *, add: bool) -> tuple[Tensor, CalibratedOn]:
         """Rows to calibrate on: held-out ones, with those of earlier calls; training rows only where there are none."""
         if not len(held):
             return (self._calibration_rows, self.calibrated_on_) if add else (learned, "training rows")
-        rows = self._encode(held)
         if add and self.calibrated_on_ != "training rows":
-            rows = torch.cat([self._calibration_rows, rows])
-        return rows, "held-out rows"
+            held = torch.cat([self._calibration_rows, held])
+        return held, "held-out rows"
 
     def _calibrate(self, rows: Tensor, rows_are: CalibratedOn) -> None:
         """Take the scores of these encoded rows as those of normal ones."""

@@ -164,7 +164,7 @@ class TurnFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         peak_rate: Highest learning rate.
         shift: Move images by up to so many pixels while training.
         random_state: Seed of weights and order.
-        verbose: Show a progress bar.
+        verbose: Progress: None shows it on a terminal, 1 everywhere, 0 nowhere.
 
     Reference:
         Gidaris et al., "Unsupervised representation learning by predicting image rotations", 2018.
@@ -180,7 +180,7 @@ class TurnFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         peak_rate: float = 0.2,
         shift: int = 3,
         random_state: int = 0,
-        verbose: bool = False,
+        verbose: int | None = None,
     ) -> None:
         self.width = width
         self.output = output
@@ -213,7 +213,8 @@ class TurnFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             training,
             self.random_state,
             label="features",
-            quiet=not self.verbose,
+            quiet=self.verbose is not None and not self.verbose,
+            piped=bool(self.verbose),
         )
         return self
 

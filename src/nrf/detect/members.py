@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import copy
+import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -35,8 +36,10 @@ SMALL_WORK = 1 << 24
 """Products of weights and rows below which training stays on one thread."""
 SURPRISE_COST = 2.0
 """What a surprise takes off the score, in distances from the median of the training rows to their lowest hundredth."""
-HALVINGS = 3
-"""How often the sampler's step is halved, when training is not finite, before giving up."""
+ATTEMPTS = 3
+"""How often training is begun, where it is unstable, before its last stable state is taken."""
+
+log = logging.getLogger(__name__)
 
 
 class Members:
@@ -237,39 +240,86 @@ def build_members(
     return Members(side_by_side(learners), shape, surprises)
 
 
+@dataclass(frozen=True)
+class Trained:
+    """What training gave."""
+
+    members: Members
+    recipe: Recipe
+    """By which they were trained in the end."""
+    n_iter: int
+    """Iterations that were taken."""
+
+
 def train_members(
     recipe: Recipe,
     data: Tensor,
     seeds: Sequence[int],
     build: Callable[[Recipe], Members],
     *,
-    quiet: bool,
+    verbose: int | None = None,
     on_log: OnLog | None = None,
     warn: Callable[[str], None],
-) -> tuple[Members, Recipe]:
-    """Train to the end; where numbers are not finite, begin again with half the sampler's step, and say so."""
-    for attempt in range(HALVINGS + 1):
+) -> Trained:
+    """Train to the end, in several attempts if need be; warns once, if the first one did not succeed.
+
+    Each further attempt has a fourth of the learning rates and half the sampler's step of the one before. Where the
+    last one fails too, the last state that was good is kept: with finite data there is always one, at worst that of
+    the networks before training.
+
+    Args:
+        recipe: What to train, and how.
+        data: Training rows.
+        seeds: One a member.
+        build: Makes the members of an attempt.
+        verbose: 1 for progress always, 0 for none, None for progress on a terminal.
+        on_log: As for :meth:`nrf.training.Trainer.fit`.
+        warn: Takes the warning.
+    """
+    quiet, piped = verbose is not None and not verbose, bool(verbose)
+    for attempt in range(ATTEMPTS):
         members = build(recipe)
         trainer = Trainer(members.learner, data, recipe.train, seeds)
         try:
             with threads_for(members, recipe.train.batch_size):
-                trainer.fit(quiet=quiet, label="NRFDetector", on_log=on_log)
-            if trainer.rollbacks:
-                step = recipe.sampler.step_size / 2**trainer.rollbacks
-                warn(f"samples lost touch with the rows; training went back and on with a sampler step of {step:g}")
+                trainer.fit(quiet=quiet, piped=piped, label="NRFDetector", on_log=on_log)
             members.take_averages(trainer)
             _require_finite(members, data)
-            return members, recipe
+            if attempt > 0:
+                warn(
+                    f"training became unstable and was begun again ({attempt} of at most {ATTEMPTS - 1} times); it "
+                    f"then ran to its end with {_rates(recipe)}. The detector can be used; give these two values, or "
+                    "lower ones, to save the lost attempts"
+                )
+            return Trained(members, recipe, trainer.step)
         except NonFiniteError as error:
-            if attempt == HALVINGS:
-                raise NonFiniteError(
-                    f"training is not finite even with a sampler step of {recipe.sampler.step_size:g} ({error}); "
-                    "lower step_size or learning_rate"
-                ) from error
-            step = recipe.sampler.step_size / 2
-            warn(f"training was not finite ({error}); begun again with a sampler step of {step:g}")
-            recipe = replace(recipe, sampler=replace(recipe.sampler, step_size=step))
-    raise AssertionError("unreachable")
+            reason = error
+            log.info("attempt %d with %s failed: %s", attempt + 1, _rates(recipe), error)
+        if attempt < ATTEMPTS - 1:
+            recipe = _slower(recipe)
+    trainer.return_to_good()
+    members.take_averages(trainer)
+    _require_finite(members, data)
+    warn(
+        f"training stayed unstable in {ATTEMPTS} attempts, the last with {_rates(recipe)} ({reason}): the detector is "
+        f"that of iteration {trainer.step} of {recipe.train.iterations}, the last stable one, and may find little. Try "
+        "fewer columns, more rows, or a lower learning_rate"
+    )
+    return Trained(members, recipe, trainer.step)
+
+
+def _slower(recipe: Recipe) -> Recipe:
+    """A fourth of the learning rates, half the sampler's step."""
+    learner = recipe.learner
+    return replace(
+        recipe,
+        sampler=replace(recipe.sampler, step_size=recipe.sampler.step_size / 2),
+        learner=replace(learner, potential_lr=learner.potential_lr / 4, generator_lr=learner.generator_lr / 4),
+    )
+
+
+def _rates(recipe: Recipe) -> str:
+    return f"learning_rate={recipe.learner.potential_lr:.2g} and step_size={recipe.sampler.step_size:.2g}"
 
 
 @contextmanager

@@ -53,7 +53,7 @@ class NRF(BaseDetector):  # type: ignore[misc]
         max_levels: Categorical columns with more levels are hashed.
         scaling: Divide numbers by the distance of their ``quartiles``, or by their standard ``deviation``.
         device: Where to compute.
-        verbose: 1 shows a progress bar.
+        verbose: Progress: None shows it on a terminal, 1 everywhere, 0 nowhere.
 
     Example:
         >>> X = np.random.default_rng(0).normal(size=(200, 2))
@@ -85,7 +85,7 @@ class NRF(BaseDetector):  # type: ignore[misc]
         max_levels: int = 64,
         scaling: Scaling = "quartiles",
         device: str = "cpu",
-        verbose: int = 0,
+        verbose: int | None = None,
     ) -> None:
         super().__init__(contamination=contamination)
         self.random_state = random_state

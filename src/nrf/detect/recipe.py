@@ -39,6 +39,8 @@ MANY_ROWS = 100_000
 averaged."""
 AVERAGED = 0.995
 """Of many rows: how much of the averaged weights stays at an iteration. They follow over some 200 of them."""
+LINE = 10
+"""Iterations between two lines of metrics, at least: by fewer the guard would go by chance."""
 SPACING_ROWS = 500
 SPACING_AMONG = 20_000
 
@@ -75,10 +77,11 @@ def recipe_for(n_rows: int, shape: Shape, changes: dict[str, Any], spacing: floa
         shape: ``(columns,)`` after encoding, or ``(channels, height, width)``.
         changes: ``widths``, ``latent_dim``, ``sigma``, ``n_steps``, ``step_size``, ``temperature``, ``learning_rate``,
             ``first_step_size``, ``batch_size`` or ``iterations`` in place of the default; None stands for the default.
-        spacing: How far apart rows of a table are, see :func:`spacing_of`.
+        spacing: How far apart rows are, see :func:`spacing_of`.
     """
     given = {name: value for name, value in changes.items() if value is not None}
-    recipe = _images(shape) if len(shape) == 3 else _table(shape[0], max(LEAST_NOISE, SMOOTHING * spacing))
+    noise = max(LEAST_NOISE, SMOOTHING * spacing)
+    recipe = _images(shape, noise) if len(shape) == 3 else _table(shape[0], noise)
     if n_rows > MANY_ROWS and len(shape) == 1:
         recipe = _calmer(recipe)
     batch = min(given.pop("batch_size", _batch(n_rows)), n_rows)
@@ -87,8 +90,8 @@ def recipe_for(n_rows: int, shape: Shape, changes: dict[str, Any], spacing: floa
         batch_size=batch,
         iterations=iterations,
         lr_final=0.05,
-        log_every=max(1, n_rows // batch),
-        checkpoint_every=max(1, n_rows // batch),
+        log_every=max(LINE, n_rows // batch),
+        checkpoint_every=max(LINE, n_rows // batch),
         guard=True,
         ema_decay=AVERAGED if n_rows > MANY_ROWS and len(shape) == 1 else None,
         compile="never",
@@ -96,7 +99,7 @@ def recipe_for(n_rows: int, shape: Shape, changes: dict[str, Any], spacing: floa
     return _with(replace(recipe, train=train), given)
 
 
-def _table(columns: int, noise: float = LEAST_NOISE) -> Recipe:
+def _table(columns: int, noise: float) -> Recipe:
     """Perceptrons, and a sampler whose step fits the noise.
 
     A step δ is stable where rows vary by more than √(2δ); what has no density at that scale makes the potential grow
@@ -133,11 +136,11 @@ def _calmer(recipe: Recipe) -> Recipe:
     )
 
 
-def _images(shape: Shape) -> Recipe:
+def _images(shape: Shape, noise: float) -> Recipe:
     """Images in [−1, 1]: the convolutional pair that takes them, or the perceptrons."""
     channels, height, width = shape
     if height != width or height % 8:
-        flat = _table(channels * height * width)
+        flat = _table(channels * height * width, noise)
         return replace(flat, sampler=replace(flat.sampler, box=(-1.0, 1.0)))
     potential: PotentialConfig = StandardCNNPotential(norm="weight")
     generator: GeneratorConfig = StandardCNNGenerator(sigma=0.1)

@@ -117,12 +117,12 @@ def synthetic_auroc(detector: NRFDetector, X: Any, y: Any = None, *, seed: int =
         seed: Seed of the anomalies.
     """
     rows = detector._encode(X)
-    normal = detector._combined(detector.members_.potentials(rows))
-    truth = np.repeat([0, 1], len(rows))
-    if rows.ndim == 4:
-        anomalies = made_images(rows, seed)
-    else:
-        groups = None if detector.encoder_ is None else [group for _, group in detector.encoder_.groups]
-        anomalies = made_anomalies(rows, seed, groups)
-    made = [detector._combined(detector.members_.potentials(x)) for x in anomalies.values()]
+    groups = None if detector.encoder_ is None else [group for _, group in detector.encoder_.groups]
+    normal, truth = detector._combined(detector.members_.potentials(rows)), np.repeat([0, 1], len(rows))
+    made = [detector._combined(detector.members_.potentials(x)) for x in anomalies_of(rows, seed, groups).values()]
     return float(np.mean([auroc(np.concatenate([normal, scores]), truth) for scores in made]))
+
+
+def anomalies_of(rows: Tensor, seed: int = 0, groups: Sequence[slice] | None = None) -> dict[str, Tensor]:
+    """:func:`made_anomalies` of encoded rows of a table, :func:`made_images` of images."""
+    return made_images(rows, seed) if rows.ndim == 4 else made_anomalies(rows, seed, groups)

@@ -40,6 +40,8 @@ FIELDS = {
     "features",
     "threshold_rule",
     "split_seed",
+    "n_iter",
+    "health",
     "members",
     "offset",
     "calibrated_on",
@@ -55,6 +57,8 @@ DEFAULTS: dict[str, Any] = {
     "threshold_rule": None,
     "features": None,
     "split_seed": 0,
+    "n_iter": None,
+    "health": None,
 }
 """Fields a stored detector may lack, with what that means; a field newer than the format's version belongs here."""
 NOT_STORED = ("features", "potential", "generator", "callbacks", "random_state", "verbose", "device")
@@ -95,6 +99,8 @@ def save(detector: NRFDetector, path: Path) -> None:
         "members": {"shape": list(packed["shape"]), "count": packed["count"]},
         "offset": detector.offset_ if np.isfinite(detector.offset_) else None,
         "calibrated_on": detector.calibrated_on_,
+        "n_iter": detector.n_iter_,
+        "health": detector.health_,
         "n_features_in": detector.n_features_in_,
         "feature_names_in": None if names is None else list(map(str, names)),
         "weights_digest": hashlib.blake2b(content, digest_size=16).hexdigest(),
@@ -151,7 +157,9 @@ def load(path: Path, device: str = "cpu", **modules: Any) -> NRFDetector:
         detector.threshold_rule_ = _rule(detector, description["threshold_rule"])
         detector._split_seed = int(description["split_seed"])
         detector.n_features_in_ = int(description["n_features_in"])
-        detector.n_iter_, detector.history_ = detector.recipe_.train.iterations, []
+        taken = description["n_iter"]
+        detector.n_iter_ = (detector.recipe_.train.iterations or 0) if taken is None else int(taken)
+        detector.health_, detector.history_ = description["health"], []
         if description["feature_names_in"] is not None:
             detector.feature_names_in_ = np.array(list(description["feature_names_in"]), dtype=object)
     except (ArithmeticError, AttributeError, LookupError, TypeError, RuntimeError, ValueError) as error:

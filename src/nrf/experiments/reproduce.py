@@ -272,7 +272,7 @@ def _display(
         with Board(name, places, folder, quiet=options.quiet):
             yield lambda: None
     else:
-        with ProgressBar(name, len(cells), len(cells) - len(missing), quiet=options.quiet) as bar:
+        with ProgressBar(name, len(cells), len(cells) - len(missing), quiet=options.quiet, at_once=True) as bar:
             yield bar.advance
 
 

@@ -45,6 +45,7 @@ def fit_classifier(
     *,
     label: str = "classifier",
     quiet: bool = False,
+    piped: bool = False,
 ) -> None:
     """Train a network that returns features and logits; afterwards it is still and in evaluation mode.
 
@@ -56,6 +57,7 @@ def fit_classifier(
         seed: Of order and augmentation.
         label: Of the progress bar.
         quiet: No progress bar.
+        piped: Progress as plain lines where standard error is not a terminal.
     """
     network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     batches = Batches(torch.arange(len(images)), training.batch_size, [seed])
@@ -65,7 +67,7 @@ def fit_classifier(
     )
     rng = stream(seed, "augment")
     network.train()
-    with ProgressBar(label, total, 0, quiet=quiet) as bar:
+    with ProgressBar(label, total, 0, quiet=quiet, piped=piped) as bar:
         for step in range(total):
             rows = batches.at(step)
             batch, labels = labelled(augmented(images[rows], training.shift, training.flip, rng), rows)

@@ -22,7 +22,8 @@ MARGIN = 0.1
 LEFT_LIMIT = 0.9
 """Share of samples far outside the data from which on a run is lost."""
 GROWTH, LEAST_GROWTH = 3.0, 50.0
-"""Times, and nats, by which the gap on training rows must exceed its least so far for a run to count as lost."""
+"""Times, and nats, by which the gap on training rows must exceed its least so far for a run to count as lost. A sound
+gap is a sum over columns: with more than 50 of them it must exceed it by one nat per column."""
 SETTLED = 0.2
 """Share of a run after which its gap is expected to shrink."""
 FAR = 3.0
@@ -123,7 +124,9 @@ def training_gap(numbers: Mapping[str, float]) -> float | None:
     return None
 
 
-def complaint(numbers: Mapping[str, float], least_gap: float | None = None, *, settled: bool = True) -> str | None:
+def complaint(
+    numbers: Mapping[str, float], least_gap: float | None = None, *, settled: bool = True, size: int = 1
+) -> str | None:
     """Why a run with these numbers is lost; None if it is not.
 
     Args:
@@ -131,6 +134,7 @@ def complaint(numbers: Mapping[str, float], least_gap: float | None = None, *, s
         least_gap: The least training gap of the lines before. As long as samples follow the potential the gap shrinks;
             when the potential has become too steep for the sampler's step they are thrown about, and it explodes.
         settled: Whether the run is past its beginning, when proposals are still anywhere.
+        size: Values of an event: the columns of a row, or the pixels and channels of an image.
     """
     for name, value in numbers.items():
         if value != value or abs(value) == float("inf"):
@@ -143,7 +147,7 @@ def complaint(numbers: Mapping[str, float], least_gap: float | None = None, *, s
     gap_now = training_gap(numbers)
     if least_gap is not None and gap_now is not None:
         least_gap = max(least_gap, 0.0)
-        limit = max(GROWTH * least_gap, least_gap + LEAST_GROWTH)
+        limit = max(GROWTH * least_gap, least_gap + max(LEAST_GROWTH, size))
         if gap_now > limit:
             return f"the gap between training rows and samples grew from {least_gap:.3g} to {gap_now:.3g} nats"
     return None

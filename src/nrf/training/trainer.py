@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 MOST_WATCHED = 5000
 MOST_ROLLBACKS = 5
-"""After so many times half the step, a run is given up."""
+"""After so many times half the step and half the learning rates, a run is given up."""
 COMPILE_FROM = 5000
 """Iterations from which compiling the revision pays: it costs ten to thirty seconds and wins milliseconds."""
 
@@ -75,8 +75,8 @@ class TrainConfig:
     """Share of the rows, 5,000 at most, that is kept out of training and watched: each line of metrics then says how
     healthy the run is."""
     guard: bool = False
-    """Where a run diverges, go back to its last good checkpoint and on with half the sampler's step. The metrics tell,
-    those of watched rows more."""
+    """Where a run diverges, go back to its last good checkpoint and on with half the sampler's step and half the
+    learning rates. The metrics tell, those of watched rows more."""
     compile: Literal["auto", "always", "never"] = "auto"
     """Compile the revision: where the run is long enough to win the compiler's time back, always, or never."""
 
@@ -188,7 +188,7 @@ class Trainer:
         stored = ckpt.read(path)
         self._require_same_data(stored, path)
         for _ in range(stored.meta["rollbacks"]):
-            self._shorten_steps()
+            self._slow_down()
         self._restore(stored, path)
         self._last_good = path
         self._rewind(self.step)
@@ -214,13 +214,21 @@ class Trainer:
         self,
         *,
         quiet: bool = False,
+        piped: bool = False,
         label: str = "training",
         on_log: Callable[[Trainer, Mapping[str, float]], object] | None = None,
     ) -> bool:
-        """Train to the end; False if a signal asked to stop, after writing a checkpoint, or if ``on_log`` said True."""
+        """Train to the end; False if a signal asked to stop, after writing a checkpoint, or if ``on_log`` said True.
+
+        Args:
+            quiet: No progress line, not even on a terminal.
+            piped: Print progress as plain lines where standard error is not a terminal.
+            label: What the progress line begins with.
+            on_log: Called with every line of metrics.
+        """
         with (
             graceful_stop(self.folder is not None) as stop_requested,
-            ProgressBar(label, self.total, self.step, quiet=quiet) as bar,
+            ProgressBar(label, self.total, self.step, quiet=quiet, piped=piped) as bar,
         ):
             enough = False
             while self.step < self.total:
@@ -258,24 +266,33 @@ class Trainer:
             self._good = self._packed()
 
     def _roll_back(self, error: NonFiniteError) -> None:
-        """Back to the last good state, and on from there with half the step."""
-        assert self._good is not None
-        lost, there, times = self.step, int(self._good.meta["step"]), self.rollbacks + 1
-        self._shorten_steps()
-        self._restore(self._good, Path("memory"))
+        """Back to the last good state, and on from there more slowly."""
+        lost, times = self.step, self.rollbacks + 1
+        self._slow_down()
+        self.return_to_good()
         self.rollbacks = times
+        self._least_gap = None  # shorter steps bring samples less close: a gap of before is no measure for one of now
+        self._set_rates(self._rate_share())
         self._rewind(self.step)
-        log.warning("step %d: %s; back to step %d with half the sampler's step", lost, error, there)
+        log.info("step %d: %s; back to step %d with half the sampler's step and learning rates", lost, error, self.step)
+
+    def return_to_good(self) -> None:
+        """Back to the last state that the guard found good: at worst the one before the first iteration."""
+        if self._good is None:
+            raise InputError("no good state was kept; train with guard")
+        self._restore(self._good, Path("memory"))
 
     def _rewind(self, step: int) -> None:
         if self.folder is not None and self.ranks.leads:
             self.folder.rewind_metrics(step)
 
-    def _shorten_steps(self) -> None:
+    def _slow_down(self) -> None:
+        """Half the sampler's step and half the learning rates."""
         if not isinstance(self.learner, SamplingLearner):
             kind = type(self.learner).__name__
             raise InputError(f"{kind} has no sampler whose step could be halved; leave guard out")
         self.learner.shorten_steps(0.5)
+        self._first_rates = {name: [rate / 2 for rate in rates] for name, rates in self._first_rates.items()}
 
     def save(self) -> Path:
         """Write a checkpoint of this moment, unless the state is not sound."""
@@ -326,7 +343,7 @@ class Trainer:
 
     def _iterate(self) -> None:
         if self.config.lr_final < 1:
-            self._set_rates(1 - (1 - self.config.lr_final) * self.step / self.total)
+            self._set_rates(self._rate_share())
         try:
             metrics = self._update()
         except NonFiniteError as error:
@@ -361,6 +378,10 @@ class Trainer:
     def _settled(self) -> bool:
         return self.step >= SETTLED * self.total
 
+    def _rate_share(self) -> float:
+        """Share of the learning rates that is left at this step."""
+        return 1 - (1 - self.config.lr_final) * self.step / self.total
+
     def _set_rates(self, share: float) -> None:
         for name, optimizer in self.learner.optimizers.items():
             for group, rate in zip(optimizer.param_groups, self._first_rates[name], strict=True):
@@ -374,7 +395,7 @@ class Trainer:
         if self.health is not None:
             row |= self.health.measure(self.step)
         if self.config.guard:
-            _refuse(row, self._least_gap, settled=self._settled)
+            _refuse(row, self._least_gap, settled=self._settled, size=self.batches.data[0].numel())
             row["rollbacks"] = self.rollbacks
             gap = training_gap(means)
             if gap is not None and self._settled:
@@ -403,8 +424,8 @@ class Trainer:
             )
 
 
-def _refuse(numbers: Mapping[str, float], least_gap: float | None = None, *, settled: bool) -> None:
-    trouble = complaint(numbers, least_gap, settled=settled)
+def _refuse(numbers: Mapping[str, float], least_gap: float | None = None, *, settled: bool, size: int = 1) -> None:
+    trouble = complaint(numbers, least_gap, settled=settled, size=size)
     if trouble is not None:
         raise NonFiniteError(trouble)
 
