@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from nrf.detect.calibration import Calibration, false_discoveries
 from nrf.detect.columns import Scaling
 from nrf.detect.encoder import TableEncoder
+from nrf.detect.files import FileColumns
 from nrf.detect.frames import in_common_form, is_table
 from nrf.detect.members import Members, build_members, train_members
 from nrf.detect.parallel import in_threads, parts_of
@@ -137,6 +138,7 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         self.verbose = verbose
 
     members_: Members
+    file_columns_: FileColumns = FileColumns()
     _calibration_rows: Tensor
 
     # ------------------------------------------------------------------------------------------------------- fitting

@@ -46,14 +46,15 @@ def check_parameters(detector: NRFDetector) -> None:
         raise InputError(f"widths must be whole numbers from 1 on, such as (256, 128), got {widths!r}")
     if detector.potential is not None and not isinstance(detector.potential, nn.Module):
         raise InputError(f"potential must be a torch module, got {detector.potential!r}")
-    _check_device(detector.device)
+    check_device(detector.device)
 
 
 def _is_count(value: object) -> bool:
     return not isinstance(value, bool) and isinstance(value, numbers.Integral) and int(value) >= 1
 
 
-def _check_device(device: str) -> None:
+def check_device(device: str) -> None:
+    """Raise if torch cannot compute there."""
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, TypeError) as error:

@@ -16,7 +16,9 @@ from safetensors.torch import save as save_tensors
 from nrf.config import from_json, to_json
 from nrf.detect.calibration import Calibration
 from nrf.detect.encoder import TableEncoder
+from nrf.detect.files import FileColumns
 from nrf.detect.members import Members
+from nrf.detect.parameters import check_device
 from nrf.detect.pixels import PixelScale
 from nrf.detect.recipe import Recipe
 from nrf.errors import CheckpointError, InputError
@@ -44,6 +46,8 @@ FIELDS = {
     "weights_digest",
     "digest",
 }
+OPTIONAL = {"file_columns"}
+"""Fields that older detectors do not have."""
 NOT_STORED = ("potential", "generator", "callbacks", "random_state", "verbose", "device")
 
 
@@ -78,6 +82,7 @@ def save(detector: NRFDetector, path: Path) -> None:
         "calibrated_on": detector.calibrated_on_,
         "n_features_in": detector.n_features_in_,
         "feature_names_in": None if names is None else list(map(str, names)),
+        "file_columns": to_json(detector.file_columns_),
         "weights_digest": hashlib.blake2b(content, digest_size=16).hexdigest(),
     }
     description["digest"] = _digest(description)
@@ -96,6 +101,7 @@ def load(path: Path, device: str = "cpu", **modules: Any) -> NRFDetector:
     """
     from nrf.detect.detector import NRFDetector
 
+    check_device(device)
     description, tensors = _read(path)
     wanted = description["custom_modules"]
     if set(modules) != set(wanted):
@@ -130,6 +136,8 @@ def load(path: Path, device: str = "cpu", **modules: Any) -> NRFDetector:
         detector.n_iter_, detector.history_ = detector.recipe_.train.iterations, []
         if description["feature_names_in"] is not None:
             detector.feature_names_in_ = np.array(list(description["feature_names_in"]), dtype=object)
+        if "file_columns" in description:
+            detector.file_columns_ = from_json(FileColumns, description["file_columns"])
     except (ArithmeticError, AttributeError, LookupError, TypeError, RuntimeError, ValueError) as error:
         raise CheckpointError(f"{path}: cannot be read by this version: {error}") from error
     return detector
@@ -153,8 +161,8 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
         raise CheckpointError(f"{path / DESCRIPTION}: not the description of a detector")
     if description.get("version") != VERSION:
         raise CheckpointError(f"{path}: version {description.get('version')}, this nrf reads version {VERSION}")
-    if set(description) != FIELDS:
-        odd = sorted(set(description) ^ FIELDS)
+    if set(description) - OPTIONAL != FIELDS:
+        odd = sorted((set(description) - OPTIONAL) ^ FIELDS)
         raise CheckpointError(f"{path / DESCRIPTION}: fields missing or unknown: {', '.join(odd)}")
     if _digest(description) != description["digest"]:
         raise CheckpointError(f"{path / DESCRIPTION}: damaged: it is not as it was saved")
