@@ -6,16 +6,21 @@ import copy
 import itertools
 import json
 import pickle
+import warnings
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 from sklearn.base import clone
+from sklearn.compose import make_column_transformer
+from sklearn.decomposition import PCA
+from sklearn.ensemble import IsolationForest
+from sklearn.linear_model import LinearRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import GridSearchCV
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import nn
 
@@ -246,6 +251,95 @@ def test_in_a_pipeline_a_search_and_a_clone(ring):
     search = GridSearchCV(NRFDetector(**FAST), {"sigma": [0.5, 1.0]}, scoring=synthetic_auroc, cv=2).fit(train)
     assert 0.4 < search.best_score_ <= 1
     assert clone(NRFDetector(sigma=0.7)).sigma == 0.7
+
+
+def test_a_search_over_a_pipeline_picks_the_better_candidate(ring):
+    rows = ring[0][:300]
+    detector = NRFDetector(iterations=200, random_state=0)
+    for first, grid in (
+        (StandardScaler(), {"detector__iterations": [1, 200]}),
+        (PCA(whiten=True), {"first__n_components": [1, 3]}),
+    ):
+        pipeline = Pipeline([("first", first), ("detector", detector)])
+        search = GridSearchCV(pipeline, grid, scoring=synthetic_auroc, cv=2, error_score="raise").fit(rows)
+        worse, better = search.cv_results_["mean_test_score"]
+        assert worse < better - 0.05
+        assert search.best_index_ == 1
+
+
+def test_synthetic_auroc_of_a_pipeline_is_that_of_its_detector(ring):
+    """Where the steps before it do nothing."""
+    detector = NRFDetector(**FAST).fit(ring[0])
+    through = Pipeline([("same", FunctionTransformer()), ("detector", detector)])
+    want = synthetic_auroc(detector, ring[1])
+    assert synthetic_auroc(through, ring[1]) == pytest.approx(want, abs=0.01)
+    assert synthetic_auroc(through, ring[1], seed=1) != synthetic_auroc(through, ring[1])
+    assert 0.5 < synthetic_auroc(IsolationForest(random_state=0).fit(ring[0]), ring[1]) < 1  # whoever has scores
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
+def test_synthetic_auroc_of_a_pipeline_of_tables(library):
+    rng, n = np.random.default_rng(0), 240
+    z = rng.normal(size=n)
+    frame = pd.DataFrame(
+        {
+            "size": np.where(np.arange(n) % 9 == 0, np.nan, z),
+            "count": rng.integers(0, 9, n),
+            "city": pd.Categorical(np.where(z > 0, "Oslo", "Rome")),
+            "grade": np.where(np.arange(n) % 11 == 0, None, np.where(z > 1, "a", "b")),
+            "member": z > 0.5,
+            "since": pd.Timestamp("2024-03-01", tz="Europe/Oslo")
+            + pd.to_timedelta(rng.integers(0, 10**6, n), unit="s"),
+            "same": 1,
+        },
+        index=rng.permutation(n) + 1000,
+    )
+    if library == "pandas":
+        frame["span"] = pd.to_timedelta(rng.integers(0, 10**6, n), unit="s")
+    native = {
+        "pandas": lambda: frame,
+        "polars": lambda: pytest.importorskip("polars").from_pandas(frame),
+        "pyarrow": lambda: pytest.importorskip("pyarrow").Table.from_pandas(frame, preserve_index=False),
+    }[library]()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="columns left out")
+        detector = NRFDetector(**FAST).fit(native)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = synthetic_auroc(Pipeline([("same", FunctionTransformer()), ("detector", detector)]), native)
+    assert found == pytest.approx(synthetic_auroc(detector, native), abs=0.05)
+    if library == "pandas":
+        chosen = make_column_transformer((OneHotEncoder(), ["city", "member"]), (StandardScaler(), ["count"]))
+        assert 0.4 < synthetic_auroc(make_pipeline(chosen, NRFDetector(**FAST)).fit(frame), frame) < 1
+
+
+def test_synthetic_auroc_of_a_pipeline_of_images():
+    images = np.random.default_rng(0).random((40, 1, 8, 8), dtype=np.float32)
+    pipeline = make_pipeline(FunctionTransformer(_flat), NRFDetector(**FAST)).fit(images)
+    assert 0 < synthetic_auroc(pipeline, images) < 1
+
+
+def _flat(images):
+    return images.reshape(len(images), -1)
+
+
+def test_synthetic_auroc_is_a_number_or_an_error(ring, fitted):
+    no_detector = make_pipeline(StandardScaler(), LinearRegression()).fit(ring[0], ring[0][:, 0])
+    with pytest.raises(InputError, match="needs score_samples, which LinearRegression does not have"):
+        synthetic_auroc(no_detector, ring[1])
+    pipeline = make_pipeline(FunctionTransformer(), fitted)
+    for detector in (fitted, pipeline):
+        with pytest.raises(InputError, match="at least two normal rows, got 1"):
+            synthetic_auroc(detector, ring[1][:1])
+    with pytest.raises(InputError, match="no column tells rows apart"):
+        synthetic_auroc(pipeline, np.ones((9, 3)))
+    with pytest.raises(InputError, match="not finite"):
+        synthetic_auroc(_NoScore(), ring[1])
+
+
+class _NoScore:
+    def score_samples(self, X):
+        return np.full(len(X), np.nan)
 
 
 def test_made_anomalies_are_what_they_say():
