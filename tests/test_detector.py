@@ -684,6 +684,60 @@ def test_onnx_of_a_mixed_table(tmp_path):
     np.testing.assert_allclose(scores, detector.score_samples(rows), rtol=1e-5, atol=1e-5)
 
 
+def _hard_tables(n: int = 200) -> dict[str, pd.DataFrame]:
+    rng = np.random.default_rng(0)
+    days = pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 10**7, n), unit="s")
+    return {
+        "many columns": pd.DataFrame(rng.normal(size=(n, 300))),
+        "large offsets": pd.DataFrame([1e6, 1e5, 1.7e9, -3e12] + rng.normal(size=(n, 4)) * [1, 0.01, 1e4, 1]),
+        "whole numbers": pd.DataFrame(rng.integers(0, 10**8, size=(n, 3))),
+        "long tails": pd.DataFrame(rng.standard_t(1, size=(n, 4))) * 1e6,
+        "skewed": pd.DataFrame(np.exp(4 * rng.normal(size=(n, 4)))),
+        "nearly dependent": pd.DataFrame(
+            rng.normal(size=(n, 2)) @ rng.normal(size=(2, 9)) + 1e-3 * rng.normal(size=(n, 9))
+        ),
+        "mixed": pd.DataFrame(
+            {"when": days, "total": 1e7 + rng.normal(size=n).round(2), "city": rng.choice(list("abcdefgh"), n)}
+        ),
+    }
+
+
+@pytest.mark.parametrize("name", list(_hard_tables(2)))
+def test_onnx_keeps_its_promise_on_hard_tables(tmp_path, name):
+    """Relative to the score: both sum in single precision, in another order."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    table = _hard_tables()[name].rename(columns=str)
+    detector = NRFDetector(iterations=60, random_state=0).fit(table)
+    detector.export(tmp_path / "d.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "d.onnx")
+    numbers = [c for c in table if table[c].dtype.kind in "if"]
+    middle = table[numbers].median()
+    for factor in (1, 1000):
+        rows = table.assign(**(middle + (table[numbers] - middle) * factor))
+        feed = {}
+        for item in session.get_inputs():
+            wide = item.type == "tensor(double)"
+            if item.name == "input":
+                feed["input"] = rows.to_numpy(np.float64 if wide else np.float32)
+            elif rows[item.name].dtype.kind == "M":
+                feed[item.name] = ((rows[item.name] - pd.Timestamp(0)) / pd.Timedelta(seconds=1)).to_numpy()[:, None]
+            else:
+                kind = object if item.type == "tensor(string)" else np.float64 if wide else np.float32
+                feed[item.name] = rows[item.name].to_numpy(kind)[:, None]
+        (scores,) = session.run(["score"], feed)
+        want = detector.score_samples(rows)
+        assert (np.abs(scores - want) / np.maximum(1, np.abs(want))).max() <= 1e-5
+
+
+def test_a_hashed_column_is_named_with_the_way_out(tmp_path):
+    pytest.importorskip("onnx")
+    frame = pd.DataFrame({"user": [f"u{i % 80}" for i in range(240)], "x": np.random.default_rng(0).normal(size=240)})
+    hashed = NRFDetector(iterations=5, random_state=0).fit(frame)
+    with pytest.raises(InputError, match=r"hashed cannot be exported: 'user' \(80 levels\); raise max_levels"):
+        hashed.export(tmp_path / "h.onnx")
+    NRFDetector(iterations=5, random_state=0, max_levels=80).fit(frame).export(tmp_path / "h.onnx")
+
+
 def test_onnx_of_images_and_what_cannot_be_exported(tmp_path, ring):
     onnxruntime = pytest.importorskip("onnxruntime")
     images = np.random.default_rng(0).random((30, 3, 32, 32), dtype=np.float32)
