@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,8 +14,10 @@ from PIL import Image
 
 import nrf.cli.detect as cli
 from nrf.cli import main
+from nrf.cli.parsing import parse
 from nrf.detect import NRFDetector
 from nrf.detect import stream as stream_module
+from nrf.detect.columns import DroppedColumn
 from nrf.detect.explain import Change, Explanation
 from nrf.detect.figures import contribution_bars
 from nrf.detect.files import FileColumns
@@ -231,7 +234,8 @@ def settings(monkeypatch):
 def test_fit_passes_its_options_on(run, settings, tmp_path):
     (tmp_path / "x.csv").write_text(zip_table())
     fit(run, tmp_path / "x.csv", tmp_path / "m")
-    assert not {"categorical", "keep", "max_levels", "scaling", "contamination", "false_alarm_rate"} & set(settings)
+    assert not {"categorical", "keep", "contamination", "false_alarm_rate"} & set(settings)
+    assert (settings["max_levels"], settings["scaling"]) == (64, "quartiles")
     more = ["--categorical", "code", "--keep", "zip", "--max-levels", "2", "--scaling", "deviation", "--device", "cpu"]
     fit(run, tmp_path / "x.csv", tmp_path / "m", *more)
     wanted = {"categorical": ("code",), "keep": ("zip",), "max_levels": 2, "scaling": "deviation", "device": "cpu"}
@@ -278,6 +282,10 @@ def test_the_table_of_columns(run, tmp_path):
     assert shown["kind"] == ["left out", "--drop"]
     assert shown["label"] == ["left out", "--id"]
     assert "rows" in shown  # the summary follows: every column had one line
+
+
+def test_what_fit_leaves_out_it_can_be_told_to_keep():
+    assert cli._kind_of(DroppedColumn("user", "identifier")) == ("left out", "identifier; --keep user keeps it")
 
 
 def test_many_columns_share_lines(run, tmp_path):
@@ -353,6 +361,24 @@ def test_ids_are_copied_and_labels_passed_over(run, tmp_path, name, fdr, monkeyp
     parquet.write_table(bare, tmp_path / "bare.parquet")
     run("detect", "score", tmp_path / "m", tmp_path / "bare.parquet", "--out", tmp_path / "bare.csv")
     assert list(read(tmp_path / "bare.csv")) == ["row", "score", "p_value", "anomaly"]
+
+
+def test_ids_of_every_type(run, fails, tmp_path):
+    rows = table().drop_columns(["label", "kind"])
+    rows = rows.append_column("code", pa.array(["x", "y"] * (N // 2)).dictionary_encode())
+    rows = rows.append_column("day", pa.array(np.arange(N, dtype=np.int32)).cast(pa.date32())).append_column(
+        "pair", pa.array([[1, 2]] * N)
+    )
+    parquet.write_table(rows, tmp_path / "x.parquet", row_group_size=70)
+    fit(run, tmp_path / "x.parquet", tmp_path / "m", "--id", "code", "day", "pair")
+    score = ["detect", "score", tmp_path / "m", tmp_path / "x.parquet", "--out"]
+    for fdr in ((), ("--fdr", "0.3")):
+        run(*score, tmp_path / "s.parquet", *fdr)
+        got = parquet.read_table(tmp_path / "s.parquet")
+        assert got.select(["code", "day", "pair"]).to_pydict() == rows.select(["code", "day", "pair"]).to_pydict()
+    assert "'pair' holds nested values, which CSV files cannot; write .parquet" in fails(*score, tmp_path / "s.csv")
+    run(*score, tmp_path / "s.csv", "--id", "code", "day")
+    assert [str(v) for v in read(tmp_path / "s.csv")["day"][:2]] == ["1970-01-01", "1970-01-02"]
 
 
 def test_detectors_saved_without_these_columns_are_read(model, tmp_path):
@@ -602,7 +628,19 @@ def test_every_action_has_help(command, capsys):
     with pytest.raises(SystemExit) as stop:
         main([*command.split(), "--help"])
     assert stop.value.code == 0
-    assert f"usage: nrf {command}" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert f"usage: nrf {command}" in printed
+    (example,) = re.findall(rf"Example: nrf {command} (.*)", printed)
+    actions = {"export": cli.export} | {f"detect {name}": action for name, (action, _) in cli.ACTIONS.items()}
+    parse(actions[command], example.split(), "nrf")  # it is one that can be read
+
+
+def test_the_commands_of_the_docs_can_be_read():
+    page = (Path(cli.__file__).parents[3] / "docs" / "detection.md").read_text()
+    commands = re.findall(r"^nrf (detect \w+|export) (.*)$", page, flags=re.MULTILINE)
+    assert len(commands) == 5
+    for action, rest in commands:
+        parse(cli.export if action == "export" else cli.ACTIONS[action.split()[1]][0], rest.split(), "nrf")
 
 
 def test_overviews(run, fails, capsys):

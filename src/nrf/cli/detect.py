@@ -55,8 +55,8 @@ def fit(
     contamination: float | None = None,
     members: int = 1,
     iterations: int | None = None,
-    max_levels: int | None = None,
-    scaling: Literal["quartiles", "deviation"] | None = None,
+    max_levels: int = 64,
+    scaling: Literal["quartiles", "deviation"] = "quartiles",
     device: str = "cpu",
     seed: int = 0,
     quiet: bool = False,
@@ -80,9 +80,8 @@ def fit(
         contamination: Instead of that, the share of the training rows to flag.
         members: Models trained side by side and averaged.
         iterations: Length of training, instead of one chosen by the number of rows.
-        max_levels: Columns of strings with more levels than this are hashed; 64 if nothing is given.
-        scaling: Divide numbers by the distance of their quartiles, or by their standard deviation; quartiles if nothing
-            is given.
+        max_levels: Columns of strings with more levels than this are hashed.
+        scaling: Divide numbers by the distance of their quartiles, or by their standard deviation.
         device: Where to compute: cpu, cuda, …
         seed: Seed.
         quiet: No progress bar.
@@ -334,6 +333,9 @@ def evaluate(
 def export(model: Model, /, *, out: Path) -> int:
     """Write a detector as one ONNX graph, from the columns of the table to the score.
 
+    How to feed it is said in docs/export.md. Columns with more levels than --max-levels of `nrf detect fit` are hashed
+    and cannot be exported.
+
     Example: nrf export model --out model.onnx
 
     Args:
@@ -423,7 +425,8 @@ def _kind_of(column: Any) -> tuple[str, str]:
     missing = ", some missing" if getattr(column, "has_missing", False) else ""
     match column:
         case DroppedColumn():
-            return "left out", column.reason
+            reason: str = column.reason
+            return "left out", reason + (f"; --keep {column.name} keeps it" if reason == "identifier" else "")
         case BooleanColumn():
             return "boolean", missing.removeprefix(", ")
         case CategoricalColumn(hashed_buckets=None):

@@ -265,6 +265,9 @@ class _Writer:
             parquet = arrow("parquet").ParquetWriter(self._path, schema)
             self._append, self._close = parquet.write_table, parquet.close
             return
+        nested = [field.name for field in schema if arrow("types").is_nested(field.type)]
+        if nested:
+            raise InputError(f"column {nested[0]!r} holds nested values, which CSV files cannot; write .parquet")
         file, header, write = self._path.open("wb"), io.StringIO(), arrow("csv").write_csv
         self._close = file.close
         csv.writer(header, lineterminator="\n").writerow(schema.names)
