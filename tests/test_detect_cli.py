@@ -15,6 +15,7 @@ from PIL import Image
 import nrf.cli.detect as cli
 from nrf.cli import main
 from nrf.cli.parsing import parse
+from nrf.cli.show import kind_of
 from nrf.detect import NRFDetector
 from nrf.detect import stream as stream_module
 from nrf.detect.columns import DroppedColumn
@@ -285,7 +286,7 @@ def test_the_table_of_columns(run, tmp_path):
 
 
 def test_what_fit_leaves_out_it_can_be_told_to_keep():
-    assert cli._kind_of(DroppedColumn("user", "identifier")) == ("left out", "identifier; --keep user keeps it")
+    assert kind_of(DroppedColumn("user", "identifier")) == ("left out", "identifier; --keep user keeps it")
 
 
 def test_many_columns_share_lines(run, tmp_path):
@@ -377,6 +378,12 @@ def test_ids_of_every_type(run, fails, tmp_path):
         got = parquet.read_table(tmp_path / "s.parquet")
         assert got.select(["code", "day", "pair"]).to_pydict() == rows.select(["code", "day", "pair"]).to_pydict()
     assert "'pair' holds nested values, which CSV files cannot; write .parquet" in fails(*score, tmp_path / "s.csv")
+    long = rows.append_column("account", pa.array(123456789.0 + np.arange(N)))
+    parquet.write_table(long, tmp_path / "long.parquet")
+    score[3] = tmp_path / "long.parquet"
+    printed = run(*score, tmp_path / "s.csv", "--id", "account", "--top", "1")
+    assert re.match(r"123456\d\d\d\.0 ", printed.splitlines()[-1])  # with all its digits
+    score[3] = tmp_path / "x.parquet"
     run(*score, tmp_path / "s.csv", "--id", "code", "day")
     assert [str(v) for v in read(tmp_path / "s.csv")["day"][:2]] == ["1970-01-01", "1970-01-02"]
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
 from nrf.cli.parsing import parse
+from nrf.cli.show import Percent, cell, print_table, print_warnings, show_columns
 from nrf.errors import InputError
 
 if TYPE_CHECKING:
@@ -22,9 +22,6 @@ Model = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="MODEL")]
 Train = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="TRAIN")]
 Columns = Annotated[tuple[str, ...], tyro.conf.arg(metavar="[COL [COL ...]]")]
 Ids = Annotated[tuple[str, ...], tyro.conf.arg(name="id", metavar="[COL [COL ...]]")]
-
-FEW_COLUMNS = 20
-"""Up to so many columns get a line each; of more, those of a kind share one."""
 
 
 def detect(arguments: list[str]) -> int:
@@ -119,7 +116,7 @@ def fit(
         "verbose": 0 if quiet else 1,
     }
     detector = _detector(
-        lambda encoder: _show_columns(encoder, left_out),
+        lambda encoder: show_columns(encoder, left_out),
         **{name: value for name, value in settings.items() if value is not None},
     )
     check_parameters(detector)
@@ -127,7 +124,7 @@ def fit(
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         table = read_table(train, [name for name in left_out if name != label], label, categorical)
-    _print_warnings(caught)
+    print_warnings(caught)
     for name in keep:
         if name not in table.column_names:
             raise InputError(f"{train}: --keep {name}: there is no such column")
@@ -139,7 +136,7 @@ def fit(
         detector.fit(table)
     detector.file_columns_ = FileColumns(label, tuple(ids), tuple(n for n, why in left_out.items() if why == "--drop"))
     detector.save(out)
-    _print_warnings([w for w in caught if issubclass(w.category, RuntimeWarning)])
+    print_warnings([w for w in caught if issubclass(w.category, RuntimeWarning)])
     encoder = detector.encoder_
     assert encoder is not None
     useless = [f"{c.name} ({c.reason})" for c in encoder.columns if isinstance(c, DroppedColumn)]
@@ -187,7 +184,7 @@ def score(
         raise InputError(f"--top must be 0 or more, got {top}")
     started = time.perf_counter()
     detector = _load(model, device)
-    with _Percent("scoring") as bar:
+    with Percent("scoring") as bar:
         summary = score_stream(detector, data, out, drop=drop, fdr=fdr, on_batch=bar.reached, ids=ids or None, top=top)
     seconds = time.perf_counter() - started
     if fdr is None:
@@ -198,10 +195,10 @@ def score(
     print(f"{summary.anomalies} {rule}")
     if summary.top:
         rows = [
-            (*map(_cell, extreme.ids), str(extreme.row), f"{extreme.score:.4g}", f"{extreme.p_value:.3g}")
+            (*map(_name, extreme.ids), str(extreme.row), f"{extreme.score:.4g}", f"{extreme.p_value:.3g}")
             for extreme in summary.top
         ]
-        _print_table((*summary.ids, "row", "score", "p-value"), rows)
+        print_table((*summary.ids, "row", "score", "p-value"), rows)
     return 0
 
 
@@ -250,16 +247,16 @@ def explain(
         explanation = detector.explain(table)[0]
     state = "anomaly" if explanation.is_anomaly else "normal"
     names = batch.ids.slice(row - batch.first, 1).to_pylist()[0] if batch.ids.num_columns else {}
-    which = f" ({', '.join(f'{name} {_cell(value)}' for name, value in names.items())})" if names else ""
+    which = f" ({', '.join(f'{name} {_name(value)}' for name, value in names.items())})" if names else ""
     print(f"row {row}{which}: {state}, score {explanation.score:.4g}, p-value {explanation.p_value:.3g}")
     print(_threshold(detector))
     cells = table.to_pylist()[0]
     if explanation.changes:
         rows = [
-            (c.feature, _cell(cells.get(c.feature, "–")), _cell(c.typical), f"{c.contribution:+.4g}")
+            (c.feature, cell(cells.get(c.feature, "–")), cell(c.typical), f"{c.contribution:+.4g}")
             for c in explanation.changes
         ]
-        _print_table(("feature", "value", "typical value", "contribution"), rows)
+        print_table(("feature", "value", "typical value", "contribution"), rows)
         if not explanation.reached:
             print(f"even so changed, the row stays below the threshold (score {explanation.revised_score:.4g})")
     else:
@@ -308,7 +305,7 @@ def evaluate(
         raise InputError("give either --normal or --anomaly: which label of the column is which?")
     detector = _load(model, device)
     scores, found, given, seen = [], [], [], set[str]()
-    with _Percent("scoring") as bar:
+    with Percent("scoring") as bar:
         for batch in batches(table_encoder(detector), data, drop=drop, label=label, known=detector.file_columns_):
             scores.append(score_batch(detector, batch))
             found.append(label_is(batch.labels, wanted))
@@ -325,7 +322,7 @@ def evaluate(
         )
     truth = is_wanted if anomaly is not None else ~is_wanted
     print(f"rows {len(u)}, anomalies {int(truth.sum())}" + _unlabelled(int((~labelled).sum())))
-    _print_table(("measure", "value"), _measures(u, truth, u < detector.offset_))
+    print_table(("measure", "value"), _measures(u, truth, u < detector.offset_))
     print(_threshold(detector))
     return 0
 
@@ -358,29 +355,6 @@ ACTIONS: dict[str, tuple[Callable[..., int], str]] = {
 }
 
 
-class _Percent:
-    """A progress bar over a file, in percent."""
-
-    def __init__(self, label: str) -> None:
-        from nrf.training import ProgressBar
-
-        self._bar, self._done = ProgressBar(label, 100), 0
-
-    def reached(self, rows: int, share: float) -> None:
-        """So many rows, and that share of the file, are done."""
-        while self._done < int(100 * share):
-            self._done += 1
-            self._bar.advance()
-        self._bar.show({"rows": rows})
-
-    def __enter__(self) -> _Percent:
-        self._bar.__enter__()
-        return self
-
-    def __exit__(self, *stop: Any) -> None:
-        self._bar.__exit__(*stop)
-
-
 def _load(model: Path, device: str = "cpu") -> NRFDetector:
     from nrf.detect import NRFDetector
 
@@ -398,49 +372,6 @@ def _detector(show: Callable[[TableEncoder], None], **settings: Any) -> NRFDetec
                 show(self.encoder_)
 
     return Showing(**settings)
-
-
-def _show_columns(encoder: TableEncoder, left_out: dict[str, str]) -> None:
-    """What each column was taken for."""
-    found = [(column.name, *_kind_of(column)) for column in encoder.columns]
-    found += [(name, "left out", option) for name, option in left_out.items()]
-    if len(found) <= FEW_COLUMNS:
-        _print_table(("column", "kind", "found"), found)
-    else:
-        kinds: dict[str, list[str]] = {}
-        for name, kind, detail in found:
-            more = f" ({detail})" if kind in ("levels", "left out") else ""
-            kinds.setdefault(kind, []).append(name + more)
-        rows = []
-        for kind, names in kinds.items():
-            others = f" and {len(names) - 8} more" if len(names) > 8 else ""
-            rows.append((kind, str(len(names)), ", ".join(names[:8]) + others))
-        _print_table(("kind", "columns", "names"), rows)
-    sys.stdout.flush()
-
-
-def _kind_of(column: Any) -> tuple[str, str]:
-    from nrf.detect.columns import BooleanColumn, CategoricalColumn, DatetimeColumn, DroppedColumn, from_seconds
-
-    missing = ", some missing" if getattr(column, "has_missing", False) else ""
-    match column:
-        case DroppedColumn():
-            reason: str = column.reason
-            return "left out", reason + (f"; --keep {column.name} keeps it" if reason == "identifier" else "")
-        case BooleanColumn():
-            return "boolean", missing.removeprefix(", ")
-        case CategoricalColumn(hashed_buckets=None):
-            return "levels", f"{len(column.levels)}{missing}"
-        case CategoricalColumn():
-            return "levels", f"{len(column.hashes)}, hashed into {column.hashed_buckets}{missing}"
-        case DatetimeColumn():
-            return "date", f"{from_seconds(column.low)} … {from_seconds(column.high)} UTC{missing}"
-    return "number", f"{column.low:.6g} … {column.high:.6g}{missing}"
-
-
-def _print_warnings(caught: Sequence[Any]) -> None:
-    for warning in caught:
-        print(f"nrf: {' '.join(str(warning.message).split())}", file=sys.stderr)
 
 
 def _check_free(out: Path) -> None:
@@ -493,17 +424,10 @@ def _threshold(detector: NRFDetector) -> str:
     return f"threshold {detector.offset_:.6g} (false-alarm rate {detector.false_alarm_rate:g} by {rows})"
 
 
+def _name(value: Any) -> str:
+    """What says which row it is, with all its digits."""
+    return "missing" if value is None else str(value)
+
+
 def _unlabelled(count: int) -> str:
     return f", {count} without a label left out" if count else ""
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return "missing"
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
-def _print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    widths = [max(len(line[i]) for line in (header, *rows)) for i in range(len(header))]
-    for line in (header, *rows):
-        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
