@@ -382,7 +382,7 @@ def test_ids_of_every_type(run, fails, tmp_path):
     parquet.write_table(long, tmp_path / "long.parquet")
     score[3] = tmp_path / "long.parquet"
     printed = run(*score, tmp_path / "s.csv", "--id", "account", "--top", "1")
-    assert re.match(r"123456\d\d\d\.0 ", printed.splitlines()[-1])  # with all its digits
+    assert re.match(r"12345\d{4}\.0 ", printed.splitlines()[-1])  # with all its digits
     score[3] = tmp_path / "x.parquet"
     run(*score, tmp_path / "s.csv", "--id", "code", "day")
     assert [str(v) for v in read(tmp_path / "s.csv")["day"][:2]] == ["1970-01-01", "1970-01-02"]
