@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
+import nrf.cli.detect as cli
 from nrf.cli import main
+from nrf.cli.parsing import parse
+from nrf.cli.show import kind_of
 from nrf.detect import NRFDetector
+from nrf.detect import stream as stream_module
+from nrf.detect.columns import DroppedColumn
 from nrf.detect.explain import Change, Explanation
 from nrf.detect.figures import contribution_bars
+from nrf.detect.files import FileColumns
+from nrf.detect.storage import _digest
 from nrf.detect.stream import read_table
 
 pa = pytest.importorskip("pyarrow")
@@ -151,7 +160,9 @@ def test_fit_mistakes(fails, data, tmp_path, model):
     )
     assert "has no column 'nothing'" in fails("detect", "fit", source, "--out", out, "--drop", "nothing")
     both = ["--contamination", "0.1", "--false-alarm-rate", "0.1"]
-    assert "either --false-alarm-rate or --contamination" in fails("detect", "fit", source, "--out", out, *both)
+    assert "give either --false-alarm-rate or --contamination, not both" in fails(
+        "detect", "fit", source, "--out", out, *both
+    )
     assert "does not exist" in fails("detect", "fit", tmp_path / "no.csv", "--out", out)
     assert "must end in" in fails("detect", "fit", model, "--out", out)
     assert "contamination must lie in (0, 0.5]" in fails(
@@ -181,7 +192,227 @@ def test_fit_needs_columns_that_vary(fails, tmp_path):
     assert "nrf:" in fails("detect", "fit", tmp_path / "x.csv", "--out", tmp_path / "m")
 
 
+def zip_table(n=60):
+    """Codes with leading zeros, numbers with none, and years."""
+    lines = ["zip,code,share,amount"]
+    lines += [f"{1000 * (i % 3) + 123:05},{i % 4},0.{i % 9},{i % 7 + 0.5}" for i in range(n)]
+    return "\n".join(lines) + "\n"
+
+
+def test_a_zip_code_is_not_a_number(capsys, run, tmp_path):
+    source, model = tmp_path / "x.csv", tmp_path / "m"
+    source.write_text(zip_table())
+    assert main(["detect", "fit", str(source), "--out", str(model), "--iterations", "10", "--quiet"]) == 0
+    printed, said = capsys.readouterr()
+    assert "leading zeros" in said
+    assert "'zip'" in said
+    assert "'code'" not in said
+    assert re.search(r"zip +levels +3\n", printed)
+    assert re.search(r"code +number", printed)
+    columns = {c.name: c for c in NRFDetector.load(model).encoder_.columns}
+    assert columns["zip"].levels == ("00123", "01123", "02123")
+    (tmp_path / "new.csv").write_text("zip,code,share,amount\n00123,1,0.5,1\n123,1,0.5,1\n")
+    run("detect", "score", model, tmp_path / "new.csv", "--out", tmp_path / "s.csv")
+    known, unknown = read(tmp_path / "s.csv")["score"]
+    assert unknown < known - 0.1  # 123 was never there
+
+
+@pytest.fixture
+def settings(monkeypatch):
+    """What `fit` gives the detector; what this one does not know is taken off again."""
+    given: dict = {}
+    real = cli._detector
+
+    def recorded(show, **some):
+        given.clear()
+        given.update(some)
+        return real(show, **{name: value for name, value in some.items() if name in NRFDetector().get_params()})
+
+    monkeypatch.setattr(cli, "_detector", recorded)
+    return given
+
+
+def test_fit_passes_its_options_on(run, settings, tmp_path):
+    (tmp_path / "x.csv").write_text(zip_table())
+    fit(run, tmp_path / "x.csv", tmp_path / "m")
+    assert not {"categorical", "keep", "contamination", "false_alarm_rate"} & set(settings)
+    assert (settings["max_levels"], settings["scaling"]) == (64, "quartiles")
+    more = ["--categorical", "code", "--keep", "zip", "--max-levels", "2", "--scaling", "deviation", "--device", "cpu"]
+    fit(run, tmp_path / "x.csv", tmp_path / "m", *more)
+    wanted = {"categorical": ("code",), "keep": ("zip",), "max_levels": 2, "scaling": "deviation", "device": "cpu"}
+    assert {name: settings[name] for name in wanted} == wanted
+    fitted = NRFDetector.load(tmp_path / "m")
+    assert (fitted.max_levels, fitted.scaling) == (2, "deviation")
+    code = fitted.encoder_.columns[1]
+    assert (code.kind, code.hashed_buckets is None) == ("categorical", False)  # four levels are more than two
+
+
+def test_categorical_columns_are_read_as_they_are_written(run, settings, tmp_path):
+    (tmp_path / "x.csv").write_text("code,amount\n" + "".join(f"{'1.0' if i % 2 else '1'},{i}\n" for i in range(40)))
+    fit(run, tmp_path / "x.csv", tmp_path / "m", "--categorical", "code")
+    assert NRFDetector.load(tmp_path / "m").encoder_.columns[0].levels == ("1", "1.0")
+    (tmp_path / "new.csv").write_text("code,amount\n1.0,20\n1.00,20\n")
+    run("detect", "score", tmp_path / "m", tmp_path / "new.csv", "--out", tmp_path / "s.csv")
+    known, unknown = read(tmp_path / "s.csv")["score"]
+    assert unknown < known - 0.1
+
+
+def test_fit_shows_the_columns_before_it_trains(data, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(NRFDetector, "_train", lambda *a, **k: pytest.fail("trained"))
+    with pytest.raises(pytest.fail.Exception, match="trained"):
+        cli.fit(data / "data.csv", out=tmp_path / "m", drop=("kind",), quiet=True)
+    assert re.search("city +levels +2\n", capsys.readouterr().out)
+
+
+def test_the_table_of_columns(run, tmp_path):
+    rows = table().append_column("day", pa.array(np.arange(N) * 86_400, pa.timestamp("s")))
+    rows = rows.append_column("ok", pa.array(BAD)).append_column("none", pa.nulls(N))
+    rows = rows.append_column("size", pa.array([None if i % 7 == 0 else i for i in range(N)]))
+    parquet.write_table(rows, tmp_path / "x.parquet")
+    printed = fit(run, tmp_path / "x.parquet", tmp_path / "m", "--drop", "kind", "--id", "label")
+    shown = {re.split(r"\s{2,}", line)[0]: re.split(r"\s{2,}", line)[1:] for line in printed.splitlines()[1:12]}
+    assert printed.splitlines()[0].split() == ["column", "kind", "found"]
+    assert shown["amount"][0] == "number"
+    assert re.fullmatch(r"-[\d.]+ … 60", shown["amount"][1])
+    assert shown["city"] == ["levels", "2"]
+    assert shown["day"] == ["date", "1970-01-01 00:00:00 … 1970-08-28 00:00:00 UTC"]
+    assert shown["ok"] == ["boolean"]
+    assert shown["size"] == ["number", "1 … 239, some missing"]
+    assert shown["site"] == ["left out", "constant"]
+    assert shown["none"] == ["left out", "all missing"]
+    assert shown["kind"] == ["left out", "--drop"]
+    assert shown["label"] == ["left out", "--id"]
+    assert "rows" in shown  # the summary follows: every column had one line
+
+
+def test_what_fit_leaves_out_it_can_be_told_to_keep():
+    assert kind_of(DroppedColumn("user", "identifier")) == ("left out", "identifier; --keep user keeps it")
+
+
+def test_many_columns_share_lines(run, tmp_path):
+    rng = np.random.default_rng(0)
+    wide = pa.table({f"x{i}": rng.normal(size=40) for i in range(25)} | {"city": ["a", "b"] * 20})
+    csv.write_csv(wide, tmp_path / "x.csv")
+    lines = fit(run, tmp_path / "x.csv", tmp_path / "m").splitlines()
+    assert re.split(r"\s{2,}", lines[1]) == ["number", "25", "x0, x1, x2, x3, x4, x5, x6, x7 and 17 more"]
+    assert re.split(r"\s{2,}", lines[2]) == ["levels", "1", "city (2)"]
+    assert lines[3].startswith("rows")
+
+
+def test_options_that_exclude_each_other(fails, data, settings, tmp_path):
+    source = ["detect", "fit", data / "data.csv", "--out", tmp_path / "m"]
+    message = fails(*source, "--drop", "city", "--categorical", "city")
+    assert "--categorical city and --drop city exclude each other" in message
+    message = fails(*source, "--id", "city", "--keep", "city")
+    assert "--keep city and --id city exclude each other" in message
+    assert "has no column 'town'" in fails(*source, "--categorical", "town")
+    assert "no such column" in fails(*source, "--keep", "town")
+    assert "has no column 'town'" in fails(*source, "--id", "town")
+    assert "device 'moon' cannot be used" in fails(*source, "--device", "moon")
+
+
 # --------------------------------------------------------------------------------------------------------------- score
+
+
+def with_ids():
+    names = [f"A,{i}" if i % 9 else None for i in range(N)]
+    names[1] = "NA"  # as good a name as any
+    return table().add_column(0, "order", pa.array(names)).append_column("score", pa.array(range(N)))
+
+
+@pytest.mark.parametrize("name", ["x.csv", "x.parquet"])
+@pytest.mark.parametrize("fdr", [(), ("--fdr", "0.4")])
+def test_ids_are_copied_and_labels_passed_over(run, tmp_path, name, fdr, monkeypatch):
+    whole = stream_module.batches
+    monkeypatch.setattr(stream_module, "batches", lambda *a, **k: whole(*a, **(k | {"batch_rows": 50})))
+    source = tmp_path / name
+    (csv.write_csv if source.suffix == ".csv" else parquet.write_table)(with_ids(), source)
+    options = ["--label", "label", "--normal", "ok", "--drop", "kind", "--id", "order", "score"]
+    fit(run, source, tmp_path / "m", *options)
+    fitted = NRFDetector.load(tmp_path / "m")
+    assert fitted.encoder_.names == ("amount", "balance", "city", "site")
+    assert (fitted.file_columns_.label, fitted.file_columns_.ids) == ("label", ("order", "score"))
+    for target in ("s.csv", "s.parquet"):
+        out = tmp_path / target
+        printed = run("detect", "score", tmp_path / "m", source, "--out", out, "--top", "3", *fdr)
+        got = (
+            read(out)
+            if target == "s.parquet"
+            else csv.read_csv(
+                out, convert_options=csv.ConvertOptions(strings_can_be_null=True, null_values=[""])
+            ).to_pydict()
+        )
+        assert list(got) == ["order", "id_score", "row", "score", "p_value", "anomaly"]
+        blank = "" if (source.suffix, target) == (".csv", "s.parquet") else None
+        assert got["order"] == [blank if v is None else v for v in with_ids()["order"].to_pylist()]
+        assert [int(v) for v in got["id_score"]] == list(range(N))
+        first, second, third = np.argsort(got["score"], kind="stable")[:3].tolist()
+        lines = [re.split(r"\s{2,}", line) for line in printed.splitlines()[-4:]]
+        assert lines[0] == ["order", "score", "row", "score", "p-value"]
+        for line, place in zip(lines[1:], (first, second, third), strict=True):
+            assert line[:3] == [got["order"][place] or line[0], str(place), str(place + 1)]
+            assert float(line[3]) == pytest.approx(got["score"][place], rel=1e-3)
+    printed = run("detect", "explain", tmp_path / "m", source, "--row", "6")
+    assert printed.startswith("row 6 (order A,5, score 5): anomaly")
+    printed = run("detect", "evaluate", tmp_path / "m", source, "--label", "label", "--normal", "ok")
+    assert f"rows {N}, anomalies {BAD.sum()}" in printed
+    run("detect", "score", tmp_path / "m", source, "--out", tmp_path / "one.parquet", "--id", "kind", "city")
+    assert list(read(tmp_path / "one.parquet"))[:3] == ["kind", "city", "row"]  # others than at fit, even a feature
+    bare = with_ids().drop_columns(["order", "score", "label", "kind"])
+    parquet.write_table(bare, tmp_path / "bare.parquet")
+    run("detect", "score", tmp_path / "m", tmp_path / "bare.parquet", "--out", tmp_path / "bare.csv")
+    assert list(read(tmp_path / "bare.csv")) == ["row", "score", "p_value", "anomaly"]
+
+
+def test_ids_of_every_type(run, fails, tmp_path):
+    rows = table().drop_columns(["label", "kind"])
+    rows = rows.append_column("code", pa.array(["x", "y"] * (N // 2)).dictionary_encode())
+    rows = rows.append_column("day", pa.array(np.arange(N, dtype=np.int32)).cast(pa.date32())).append_column(
+        "pair", pa.array([[1, 2]] * N)
+    )
+    parquet.write_table(rows, tmp_path / "x.parquet", row_group_size=70)
+    fit(run, tmp_path / "x.parquet", tmp_path / "m", "--id", "code", "day", "pair")
+    score = ["detect", "score", tmp_path / "m", tmp_path / "x.parquet", "--out"]
+    for fdr in ((), ("--fdr", "0.3")):
+        run(*score, tmp_path / "s.parquet", *fdr)
+        got = parquet.read_table(tmp_path / "s.parquet")
+        assert got.select(["code", "day", "pair"]).to_pydict() == rows.select(["code", "day", "pair"]).to_pydict()
+    assert "'pair' holds nested values, which CSV files cannot; write .parquet" in fails(*score, tmp_path / "s.csv")
+    long = rows.append_column("account", pa.array(123456789.0 + np.arange(N)))
+    parquet.write_table(long, tmp_path / "long.parquet")
+    score[3] = tmp_path / "long.parquet"
+    printed = run(*score, tmp_path / "s.csv", "--id", "account", "--top", "1")
+    assert re.match(r"12345\d{4}\.0 ", printed.splitlines()[-1])  # with all its digits
+    score[3] = tmp_path / "x.parquet"
+    run(*score, tmp_path / "s.csv", "--id", "code", "day")
+    assert [str(v) for v in read(tmp_path / "s.csv")["day"][:2]] == ["1970-01-01", "1970-01-02"]
+
+
+def test_detectors_saved_without_these_columns_are_read(model, tmp_path):
+    for name in ("detector.json", "weights.safetensors"):
+        (tmp_path / name).write_bytes((model / name).read_bytes())
+    description = json.loads((tmp_path / "detector.json").read_text())
+    assert description.pop("file_columns")["label"] == "label"
+    (tmp_path / "detector.json").write_text(json.dumps(description | {"digest": _digest(description)}))
+    assert NRFDetector.load(tmp_path).file_columns_ == FileColumns()
+
+
+def test_the_most_abnormal_rows(run, fails, data, model, tmp_path):
+    arguments = ["detect", "score", model, data / "data.csv", "--out", tmp_path / "s.csv", "--top"]
+    assert "0 or more" in fails(*arguments, "-1")
+    lines = run(*arguments, "5000").splitlines()
+    assert len(lines) == 3 + N  # all there are
+    assert "row" not in run(*arguments, "0").splitlines()[-1].split()
+    ranked = [float(line.split()[1]) for line in lines[3:]]
+    assert ranked == sorted(ranked)
+
+
+def test_score_and_explain_on_a_device(run, fails, data, model, tmp_path):
+    for action in (["score", "--out", tmp_path / "s.csv"], ["explain", "--row", 1]):
+        first, *rest = action
+        run("detect", first, model, data / "data.csv", *rest, "--device", "cpu")
+        message = fails("detect", first, model, data / "data.csv", *rest, "--device", "moon")
+        assert "device 'moon' cannot be used" in message
 
 
 def test_score_files(run, data, model, tmp_path):
@@ -215,8 +446,9 @@ def test_score_by_false_discoveries(run, data, model, tmp_path):
 def test_score_mistakes(fails, data, model, tmp_path):
     source, out = data / "data.csv", tmp_path / "s.csv"
     drop = ["--drop", "label", "kind"]
-    message = fails("detect", "score", model, source, "--out", out)
-    assert "not there at fit: 'label', 'kind'; leave them out with --drop" in message
+    csv.write_csv(table().append_column("extra", table()["kind"]), tmp_path / "extra.csv")
+    message = fails("detect", "score", model, tmp_path / "extra.csv", "--out", out)
+    assert "not there at fit: 'extra'; leave them out with --drop" in message
     assert "must end in .csv or .parquet" in fails("detect", "score", model, source, "--out", tmp_path / "s.txt", *drop)
     assert "is no saved detector" in fails("detect", "score", tmp_path, source, "--out", out, *drop)
     assert "does not exist" in fails("detect", "score", model, tmp_path / "no.csv", "--out", out)
@@ -403,7 +635,19 @@ def test_every_action_has_help(command, capsys):
     with pytest.raises(SystemExit) as stop:
         main([*command.split(), "--help"])
     assert stop.value.code == 0
-    assert f"usage: nrf {command}" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert f"usage: nrf {command}" in printed
+    (example,) = re.findall(rf"Example: nrf {command} (.*)", printed)
+    actions = {"export": cli.export} | {f"detect {name}": action for name, (action, _) in cli.ACTIONS.items()}
+    parse(actions[command], example.split(), "nrf")  # it is one that can be read
+
+
+def test_the_commands_of_the_docs_can_be_read():
+    page = (Path(cli.__file__).parents[3] / "docs" / "detection.md").read_text()
+    commands = re.findall(r"^nrf (detect \w+|export) (.*)$", page, flags=re.MULTILINE)
+    assert len(commands) == 5
+    for action, rest in commands:
+        parse(cli.export if action == "export" else cli.ACTIONS[action.split()[1]][0], rest.split(), "nrf")
 
 
 def test_overviews(run, fails, capsys):

@@ -108,9 +108,41 @@ def test_the_matrix_keeps_columns_that_were_left_out():
 
 
 def test_a_large_offset_is_not_lost():
-    x = (1e6 + np.random.default_rng(0).normal(size=(50, 2))).astype(np.float32)
+    x = 1e6 + np.random.default_rng(0).normal(size=(50, 2))
     encoder = TableEncoder.fit(x)
-    agree(session(encoder).run(None, {"input": x})[0], encoder.encode(x))
+    running = session(encoder)
+    assert [i.type for i in running.get_inputs()] == ["tensor(double)"]  # 32 bits would round to sixteenths
+    agree(running.run(None, {"input": x})[0], encoder.encode(x))
+
+
+@pytest.mark.parametrize(
+    ("values", "wide"),
+    [
+        ([290.3, 291.5, 289.2, 300.1], False),
+        ([100_000.01, 100_000.03, 100_000.02, 100_000.06], True),
+        ([2_000_000, 2_000_001, 2_000_003, 2_000_007], False),  # whole ones are exact up to 2²⁴
+        ([20_000_000, 20_000_001, 20_000_003, 20_000_007], True),
+        ([1e40, 3e40, 2e40, 7e40], True),
+    ],
+)
+def test_numbers_have_the_bits_they_need(values, wide):
+    encoder = TableEncoder.fit(pd.DataFrame({"x": values, "word": list("abab")}))
+    running = session(encoder)
+    kinds = {i.name: i.type for i in running.get_inputs()}
+    assert kinds == {"x": "tensor(double)" if wide else "tensor(float)", "word": "tensor(string)"}
+    x = np.array(values, dtype=np.float64 if wide else np.float32)[:, None]
+    out = running.run(None, {"x": x, "word": np.array(list("abab"), dtype=object)[:, None]})[0]
+    want = encoder.encode(pd.DataFrame({"x": values, "word": list("abab")}))
+    np.testing.assert_allclose(out, want, rtol=1e-4, atol=1e-4)
+
+
+def test_constants_beside_numbers_that_need_64_bits():
+    x = np.column_stack([1e6 + np.random.default_rng(0).normal(size=50), np.full(50, 0.1)])
+    encoder = fitted(x)
+    changed = x.copy()
+    changed[::2, 1] = 0.2
+    out = session(encoder).run(None, {"input": changed})[0]
+    assert out[:, -1].tolist() == [1.0, 0.0] * 25
 
 
 def test_infinite_numbers_are_large_ones():

@@ -340,6 +340,40 @@ def test_read_table(tmp_path):
     }
 
 
+@pytest.mark.parametrize(
+    ("values", "read_as"),
+    [
+        (["00123", "99999", "NA", " 7"], ["00123", "99999", None, " 7"]),
+        (["99999", "99999", "99999", "007"], ["99999", "99999", "99999", "007"]),
+        (["00000000000000000000000123", "1", "2", "3"], ["00000000000000000000000123", "1", "2", "3"]),
+        (["0", "1", "10", ""], [0, 1, 10, None]),
+        (["0.5", "0", "1", "2"], [0.5, 0, 1, 2]),
+        (["05.2", "10.1", "0", "1"], [5.2, 10.1, 0, 1]),  # a number of fixed width
+        (["-05", "05", "0", "1"], [-5, 5, 0, 1]),
+        (["2024-03-01", "2024-03-02", "", ""], [dt.date(2024, 3, 1), dt.date(2024, 3, 2), None, None]),
+        (["true", "false", "true", ""], [True, False, True, None]),
+    ],
+)
+def test_digits_with_leading_zeros_are_codes(tmp_path, small_blocks, values, read_as):
+    rows = [*values[1:] * 30, values[0]]  # several blocks; what counts comes last
+    source = text(tmp_path / "x.csv", "v,x\n" + "".join(f"{v},0.5\n" for v in rows))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = read_table(source)["v"].to_pylist()
+    assert found == [*read_as[1:] * 30, read_as[0]]
+    is_code = any(isinstance(v, str) for v in read_as)
+    assert len(caught) == is_code
+    assert all("leading zeros are codes" in str(w.message) and str(w.message).endswith("'v'") for w in caught)
+
+
+def test_strings_on_demand(tmp_path):
+    source = text(tmp_path / "x.csv", "a,b\n1.0,2\n,3\n")
+    assert read_table(source, strings=["a"]).to_pydict() == {"a": ["1.0", None], "b": [2, 3]}
+    with pytest.raises(InputError, match="has no column 'c'"):
+        read_table(source, strings=["c"])
+    assert read_table(source, drop=["a"], strings=["a"]).column_names == ["b"]
+
+
 def test_labels_are_read_as_text(tmp_path):
     data = pa.table({"x": [1.0, 2.0, 3.0], "y": [0, 1, 1], "flag": [True, False, None]})
     for name in ("x.csv", "x.parquet"):

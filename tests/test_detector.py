@@ -6,16 +6,21 @@ import copy
 import itertools
 import json
 import pickle
+import warnings
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 from sklearn.base import clone
+from sklearn.compose import make_column_transformer
+from sklearn.decomposition import PCA
+from sklearn.ensemble import IsolationForest
+from sklearn.linear_model import LinearRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import GridSearchCV
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import nn
 
@@ -250,6 +255,95 @@ def test_in_a_pipeline_a_search_and_a_clone(ring):
     search = GridSearchCV(NRFDetector(**FAST), {"sigma": [0.5, 1.0]}, scoring=synthetic_auroc, cv=2).fit(train)
     assert 0.4 < search.best_score_ <= 1
     assert clone(NRFDetector(sigma=0.7)).sigma == 0.7
+
+
+def test_a_search_over_a_pipeline_picks_the_better_candidate(ring):
+    rows = ring[0][:300]
+    detector = NRFDetector(iterations=200, random_state=0)
+    for first, grid in (
+        (StandardScaler(), {"detector__iterations": [1, 200]}),
+        (PCA(whiten=True), {"first__n_components": [1, 3]}),
+    ):
+        pipeline = Pipeline([("first", first), ("detector", detector)])
+        search = GridSearchCV(pipeline, grid, scoring=synthetic_auroc, cv=2, error_score="raise").fit(rows)
+        worse, better = search.cv_results_["mean_test_score"]
+        assert worse < better - 0.05
+        assert search.best_index_ == 1
+
+
+def test_synthetic_auroc_of_a_pipeline_is_that_of_its_detector(ring):
+    """Where the steps before it do nothing."""
+    detector = NRFDetector(**FAST).fit(ring[0])
+    through = Pipeline([("same", FunctionTransformer()), ("detector", detector)])
+    want = synthetic_auroc(detector, ring[1])
+    assert synthetic_auroc(through, ring[1]) == pytest.approx(want, abs=0.01)
+    assert synthetic_auroc(through, ring[1], seed=1) != synthetic_auroc(through, ring[1])
+    assert 0.5 < synthetic_auroc(IsolationForest(random_state=0).fit(ring[0]), ring[1]) < 1  # whoever has scores
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
+def test_synthetic_auroc_of_a_pipeline_of_tables(library):
+    rng, n = np.random.default_rng(0), 240
+    z = rng.normal(size=n)
+    frame = pd.DataFrame(
+        {
+            "size": np.where(np.arange(n) % 9 == 0, np.nan, z),
+            "count": rng.integers(0, 9, n),
+            "city": pd.Categorical(np.where(z > 0, "Oslo", "Rome")),
+            "grade": np.where(np.arange(n) % 11 == 0, None, np.where(z > 1, "a", "b")),
+            "member": z > 0.5,
+            "since": pd.Timestamp("2024-03-01", tz="Europe/Oslo")
+            + pd.to_timedelta(rng.integers(0, 10**6, n), unit="s"),
+            "same": 1,
+        },
+        index=rng.permutation(n) + 1000,
+    )
+    if library == "pandas":
+        frame["span"] = pd.to_timedelta(rng.integers(0, 10**6, n), unit="s")
+    native = {
+        "pandas": lambda: frame,
+        "polars": lambda: pytest.importorskip("polars").from_pandas(frame),
+        "pyarrow": lambda: pytest.importorskip("pyarrow").Table.from_pandas(frame, preserve_index=False),
+    }[library]()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="columns left out")
+        detector = NRFDetector(**FAST).fit(native)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = synthetic_auroc(Pipeline([("same", FunctionTransformer()), ("detector", detector)]), native)
+    assert found == pytest.approx(synthetic_auroc(detector, native), abs=0.05)
+    if library == "pandas":
+        chosen = make_column_transformer((OneHotEncoder(), ["city", "member"]), (StandardScaler(), ["count"]))
+        assert 0.4 < synthetic_auroc(make_pipeline(chosen, NRFDetector(**FAST)).fit(frame), frame) < 1
+
+
+def test_synthetic_auroc_of_a_pipeline_of_images():
+    images = np.random.default_rng(0).random((40, 1, 8, 8), dtype=np.float32)
+    pipeline = make_pipeline(FunctionTransformer(_flat), NRFDetector(**FAST)).fit(images)
+    assert 0 < synthetic_auroc(pipeline, images) < 1
+
+
+def _flat(images):
+    return images.reshape(len(images), -1)
+
+
+def test_synthetic_auroc_is_a_number_or_an_error(ring, fitted):
+    no_detector = make_pipeline(StandardScaler(), LinearRegression()).fit(ring[0], ring[0][:, 0])
+    with pytest.raises(InputError, match="needs score_samples, which LinearRegression does not have"):
+        synthetic_auroc(no_detector, ring[1])
+    pipeline = make_pipeline(FunctionTransformer(), fitted)
+    for detector in (fitted, pipeline):
+        with pytest.raises(InputError, match="at least two normal rows, got 1"):
+            synthetic_auroc(detector, ring[1][:1])
+    with pytest.raises(InputError, match="no column tells rows apart"):
+        synthetic_auroc(pipeline, np.ones((9, 3)))
+    with pytest.raises(InputError, match="not finite"):
+        synthetic_auroc(_NoScore(), ring[1])
+
+
+class _NoScore:
+    def score_samples(self, X):
+        return np.full(len(X), np.nan)
 
 
 def test_made_anomalies_are_what_they_say():
@@ -580,6 +674,60 @@ def test_onnx_of_a_mixed_table(tmp_path):
     }
     (scores,) = session.run(["score"], feed)
     np.testing.assert_allclose(scores, detector.score_samples(rows), rtol=1e-5, atol=1e-5)
+
+
+def _hard_tables(n: int = 200) -> dict[str, pd.DataFrame]:
+    rng = np.random.default_rng(0)
+    days = pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 10**7, n), unit="s")
+    return {
+        "many columns": pd.DataFrame(rng.normal(size=(n, 300))),
+        "large offsets": pd.DataFrame([1e6, 1e5, 1.7e9, -3e12] + rng.normal(size=(n, 4)) * [1, 0.01, 1e4, 1]),
+        "whole numbers": pd.DataFrame(rng.integers(0, 10**8, size=(n, 3))),
+        "long tails": pd.DataFrame(rng.standard_t(1, size=(n, 4))) * 1e6,
+        "skewed": pd.DataFrame(np.exp(4 * rng.normal(size=(n, 4)))),
+        "nearly dependent": pd.DataFrame(
+            rng.normal(size=(n, 2)) @ rng.normal(size=(2, 9)) + 1e-3 * rng.normal(size=(n, 9))
+        ),
+        "mixed": pd.DataFrame(
+            {"when": days, "total": 1e7 + rng.normal(size=n).round(2), "city": rng.choice(list("abcdefgh"), n)}
+        ),
+    }
+
+
+@pytest.mark.parametrize("name", list(_hard_tables(2)))
+def test_onnx_keeps_its_promise_on_hard_tables(tmp_path, name):
+    """Relative to the score: both sum in single precision, in another order."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    table = _hard_tables()[name].rename(columns=str)
+    detector = NRFDetector(iterations=60, random_state=0).fit(table)
+    detector.export(tmp_path / "d.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "d.onnx")
+    numbers = [c for c in table if table[c].dtype.kind in "if"]
+    middle = table[numbers].median()
+    for factor in (1, 1000):
+        rows = table.assign(**(middle + (table[numbers] - middle) * factor))
+        feed = {}
+        for item in session.get_inputs():
+            wide = item.type == "tensor(double)"
+            if item.name == "input":
+                feed["input"] = rows.to_numpy(np.float64 if wide else np.float32)
+            elif rows[item.name].dtype.kind == "M":
+                feed[item.name] = ((rows[item.name] - pd.Timestamp(0)) / pd.Timedelta(seconds=1)).to_numpy()[:, None]
+            else:
+                kind = object if item.type == "tensor(string)" else np.float64 if wide else np.float32
+                feed[item.name] = rows[item.name].to_numpy(kind)[:, None]
+        (scores,) = session.run(["score"], feed)
+        want = detector.score_samples(rows)
+        assert (np.abs(scores - want) / np.maximum(1, np.abs(want))).max() <= 1e-5
+
+
+def test_a_hashed_column_is_named_with_the_way_out(tmp_path):
+    pytest.importorskip("onnx")
+    frame = pd.DataFrame({"user": [f"u{i % 80}" for i in range(240)], "x": np.random.default_rng(0).normal(size=240)})
+    hashed = NRFDetector(iterations=5, random_state=0).fit(frame)
+    with pytest.raises(InputError, match=r"hashed cannot be exported: 'user' \(80 levels\); raise max_levels"):
+        hashed.export(tmp_path / "h.onnx")
+    NRFDetector(iterations=5, random_state=0, max_levels=80).fit(frame).export(tmp_path / "h.onnx")
 
 
 def test_onnx_of_images_and_what_cannot_be_exported(tmp_path, ring):

@@ -12,11 +12,12 @@ import pytest
 import nrf
 from nrf.cli import main
 
-README = (Path(nrf.__file__).parent.parent.parent / "README.md").read_text()
+PROJECT = Path(nrf.__file__).parent.parent.parent
+README = (PROJECT / "README.md").read_text()
 
 
-def _blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+def _blocks(language: str, text: str = README) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", text, flags=re.DOTALL)
 
 
 def test_shell_commands(tmp_path, monkeypatch):
@@ -37,6 +38,22 @@ def test_python_snippets(tmp_path, monkeypatch):
     monkeypatch.setitem(nrf.PRESETS, "digits", short)
     for snippet in _blocks("python"):
         exec(compile(snippet, "README.md", "exec"), {})
+
+
+def test_the_page_on_export(tmp_path, monkeypatch):
+    pytest.importorskip("onnxruntime")
+    monkeypatch.chdir(tmp_path)
+    (snippet,) = _blocks("python", (PROJECT / "docs" / "export.md").read_text())
+    names: dict = {}
+    exec(compile(snippet, "export.md", "exec"), names)
+    kinds = {i.name: i.type for i in names["session"].get_inputs()}
+    assert kinds == {
+        "size": "tensor(float)",
+        "total": "tensor(double)",
+        "grade": "tensor(string)",
+        "paid": "tensor(float)",
+        "when": "tensor(double)",
+    }
 
 
 def test_the_detector_takes_ten_lines():

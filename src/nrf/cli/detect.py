@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
 from nrf.cli.parsing import parse
+from nrf.cli.show import Percent, cell, print_table, print_warnings, show_columns
 from nrf.errors import InputError
 
 if TYPE_CHECKING:
     from nrf.detect import NRFDetector
+    from nrf.detect.encoder import TableEncoder
 
 Data = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="DATA")]
 Model = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="MODEL")]
 Train = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="TRAIN")]
 Columns = Annotated[tuple[str, ...], tyro.conf.arg(metavar="[COL [COL ...]]")]
+Ids = Annotated[tuple[str, ...], tyro.conf.arg(name="id", metavar="[COL [COL ...]]")]
 
 
 def detect(arguments: list[str]) -> int:
@@ -40,92 +42,150 @@ def fit(
     /,
     *,
     out: Path,
+    ids: Ids = (),
     drop: Columns = (),
+    keep: Columns = (),
+    categorical: Columns = (),
     label: str | None = None,
     normal: str | None = None,
     false_alarm_rate: float | None = None,
     contamination: float | None = None,
     members: int = 1,
     iterations: int | None = None,
+    max_levels: int = 64,
+    scaling: Literal["quartiles", "deviation"] = "quartiles",
+    device: str = "cpu",
     seed: int = 0,
     quiet: bool = False,
 ) -> int:
     """Fit a detector to a file of normal rows.
 
+    Example: nrf detect fit train.csv --out model --id order --categorical zip --label class --normal good
+
     Args:
         train: Training rows: .csv, .csv.gz or .parquet.
         out: Folder for the detector; one that is there is replaced.
-        drop: Columns to leave out.
-        label: Column with labels: only rows with the label --normal are trained on, and the column is left out.
+        ids: Columns that say which row is which: not learned from, and copied to the scores of later files.
+        drop: Columns to leave out, here and in later files.
+        keep: Columns to learn from although they look like identifiers, which are left out otherwise.
+        categorical: Columns whose values are names even where they look like numbers: read as they are written.
+            Whole numbers with leading zeros, such as the zip code 00123, are so in any case.
+        label: Column with labels: only rows with the label --normal are trained on, and the column is left out, here
+            and in later files.
         normal: The label of normal rows.
         false_alarm_rate: Share of normal rows that may be flagged; 0.05 if nothing is given.
         contamination: Instead of that, the share of the training rows to flag.
         members: Models trained side by side and averaged.
         iterations: Length of training, instead of one chosen by the number of rows.
+        max_levels: Columns of strings with more levels than this are hashed.
+        scaling: Divide numbers by the distance of their quartiles, or by their standard deviation.
+        device: Where to compute: cpu, cuda, …
         seed: Seed.
         quiet: No progress bar.
     """
     import warnings
 
-    from nrf.detect import NRFDetector
     from nrf.detect.columns import DroppedColumn
+    from nrf.detect.files import FileColumns
+    from nrf.detect.parameters import check_parameters
     from nrf.detect.stream import read_table
 
     if (label is None) != (normal is None):
         raise InputError("--label and --normal go together: the column, and the label of normal rows")
     if false_alarm_rate is not None and contamination is not None:
-        raise InputError("give either --false-alarm-rate or --contamination")
+        raise InputError("give either --false-alarm-rate or --contamination, not both")
+    left_out = {**dict.fromkeys(drop, "--drop"), **dict.fromkeys(ids, "--id")}
+    if label is not None:
+        left_out[label] = "--label"
+    for option, names in (("--keep", keep), ("--categorical", categorical)):
+        for name in names:
+            if name in left_out:
+                raise InputError(f"{option} {name} and {left_out[name]} {name} exclude each other; give one of them")
     _check_free(out)
+    settings = {
+        "false_alarm_rate": false_alarm_rate,
+        "contamination": contamination,
+        "n_members": members,
+        "iterations": iterations,
+        "max_levels": max_levels,
+        "scaling": scaling,
+        "categorical": categorical or None,
+        "keep": keep or None,
+        "device": device,
+        "random_state": seed,
+        "verbose": 0 if quiet else 1,
+    }
+    detector = _detector(
+        lambda encoder: show_columns(encoder, left_out),
+        **{name: value for name, value in settings.items() if value is not None},
+    )
+    check_parameters(detector)
     started = time.perf_counter()
-    table = read_table(train, drop, label)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        table = read_table(train, [name for name in left_out if name != label], label, categorical)
+    print_warnings(caught)
+    for name in keep:
+        if name not in table.column_names:
+            raise InputError(f"{train}: --keep {name}: there is no such column")
     total = table.num_rows
     if label is not None and normal is not None:
         table = _normal_rows(train, table, label, normal)
-    detector = NRFDetector(
-        false_alarm_rate=false_alarm_rate,
-        contamination=contamination,
-        n_members=members,
-        iterations=iterations,
-        random_state=seed,
-        verbose=0 if quiet else 1,
-    )
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         detector.fit(table)
+    detector.file_columns_ = FileColumns(label, tuple(ids), tuple(n for n, why in left_out.items() if why == "--drop"))
     detector.save(out)
-    for warning in caught:
-        if issubclass(warning.category, RuntimeWarning):
-            print(f"nrf: {' '.join(str(warning.message).split())}", file=sys.stderr)
+    print_warnings([w for w in caught if issubclass(w.category, RuntimeWarning)])
     encoder = detector.encoder_
     assert encoder is not None
     useless = [f"{c.name} ({c.reason})" for c in encoder.columns if isinstance(c, DroppedColumn)]
     print(f"rows       {table.num_rows}" + (f" of {total} with {label} = {normal}" if label is not None else ""))
     print(f"columns    {len(encoder.kept_columns)}, encoded as {encoder.n_outputs}")
-    left_out = [*drop, *([label] if label is not None and label not in drop else []), *useless]
-    print(f"left out   {', '.join(left_out) or 'none'}")
+    print(f"left out   {', '.join([*left_out, *useless]) or 'none'}")
     print(f"threshold  {_threshold(detector).removeprefix('threshold ')}")
     print(f"time       {time.perf_counter() - started:.1f} s")
     print(f"detector   {out}")
     return 0
 
 
-def score(model: Model, data: Data, /, *, out: Path, fdr: float | None = None, drop: Columns = ()) -> int:
+def score(
+    model: Model,
+    data: Data,
+    /,
+    *,
+    out: Path,
+    fdr: float | None = None,
+    top: int = 0,
+    ids: Ids = (),
+    drop: Columns = (),
+    device: str = "cpu",
+) -> int:
     """Score every row of a file: high = normal. Files may be larger than memory.
+
+    Example: nrf detect score model new.csv --out scores.csv --id order --top 10
 
     Args:
         model: Folder of the detector.
-        data: Rows to score: .csv, .csv.gz or .parquet.
+        data: Rows to score: .csv, .csv.gz or .parquet. The label and the columns that `fit` was told to leave out may
+            be there or not.
         out: Where to write row, score, p_value and anomaly (0 or 1): .csv or .parquet.
         fdr: Flag rows so that of all flagged ones at most this share is expected to be normal, instead of by the
             detector's threshold.
+        top: Print this many of the most abnormal rows.
+        ids: Columns to copy to the scores as they are; those that `fit` was given are copied without being named. One
+            that is called row, score, p_value or anomaly gets id_ in front.
         drop: Columns to leave out.
+        device: Where to compute: cpu, cuda, …
     """
     from nrf.detect.stream import score_stream
 
+    if top < 0:
+        raise InputError(f"--top must be 0 or more, got {top}")
     started = time.perf_counter()
-    detector = _load(model)
-    with _Percent("scoring") as bar:
-        summary = score_stream(detector, data, out, drop=drop, fdr=fdr, on_batch=bar.reached)
+    detector = _load(model, device)
+    with Percent("scoring") as bar:
+        summary = score_stream(detector, data, out, drop=drop, fdr=fdr, on_batch=bar.reached, ids=ids or None, top=top)
     seconds = time.perf_counter() - started
     if fdr is None:
         rule = f"flagged by {_threshold(detector)}"
@@ -133,11 +193,28 @@ def score(model: Model, data: Data, /, *, out: Path, fdr: float | None = None, d
         rule = f"flagged, those with p-value ≤ {summary.p_cutoff:.4g} (false discovery rate {fdr:g})"
     print(f"{summary.rows} rows scored in {seconds:.1f} s, {summary.lowest:.4g} … {summary.highest:.4g}: {out}")
     print(f"{summary.anomalies} {rule}")
+    if summary.top:
+        rows = [
+            (*map(_name, extreme.ids), str(extreme.row), f"{extreme.score:.4g}", f"{extreme.p_value:.3g}")
+            for extreme in summary.top
+        ]
+        print_table((*summary.ids, "row", "score", "p-value"), rows)
     return 0
 
 
-def explain(model: Model, data: Data, /, *, row: int, out: Path | None = None, drop: Columns = ()) -> int:
+def explain(
+    model: Model,
+    data: Data,
+    /,
+    *,
+    row: int,
+    out: Path | None = None,
+    drop: Columns = (),
+    device: str = "cpu",
+) -> int:
     """Say why a row scores as it does, and what would have to change for it to pass as normal.
+
+    Example: nrf detect explain model new.csv --row 17 --out why.png
 
     Args:
         model: Folder of the detector.
@@ -145,6 +222,7 @@ def explain(model: Model, data: Data, /, *, row: int, out: Path | None = None, d
         row: Number of the row, from 1.
         out: Where to draw the contributions of the features: .png.
         drop: Columns to leave out.
+        device: Where to compute: cpu, cuda, …
     """
     if row < 1:
         raise InputError(f"--row counts from 1, got {row}")
@@ -155,9 +233,9 @@ def explain(model: Model, data: Data, /, *, row: int, out: Path | None = None, d
     from nrf.detect.files import batches
     from nrf.detect.stream import table_encoder
 
-    detector = _load(model)
+    detector = _load(model, device)
     last = 0
-    for batch in batches(table_encoder(detector), data, drop=drop):
+    for batch in batches(table_encoder(detector), data, drop=drop, known=detector.file_columns_):
         last = batch.last
         if row <= last:
             break
@@ -168,15 +246,17 @@ def explain(model: Model, data: Data, /, *, row: int, out: Path | None = None, d
         warnings.filterwarnings("ignore", message="X has feature names")
         explanation = detector.explain(table)[0]
     state = "anomaly" if explanation.is_anomaly else "normal"
-    print(f"row {row}: {state}, score {explanation.score:.4g}, p-value {explanation.p_value:.3g}")
+    names = batch.ids.slice(row - batch.first, 1).to_pylist()[0] if batch.ids.num_columns else {}
+    which = f" ({', '.join(f'{name} {_name(value)}' for name, value in names.items())})" if names else ""
+    print(f"row {row}{which}: {state}, score {explanation.score:.4g}, p-value {explanation.p_value:.3g}")
     print(_threshold(detector))
     cells = table.to_pylist()[0]
     if explanation.changes:
         rows = [
-            (c.feature, _cell(cells.get(c.feature, "–")), _cell(c.typical), f"{c.contribution:+.4g}")
+            (c.feature, cell(cells.get(c.feature, "–")), cell(c.typical), f"{c.contribution:+.4g}")
             for c in explanation.changes
         ]
-        _print_table(("feature", "value", "typical value", "contribution"), rows)
+        print_table(("feature", "value", "typical value", "contribution"), rows)
         if not explanation.reached:
             print(f"even so changed, the row stays below the threshold (score {explanation.revised_score:.4g})")
     else:
@@ -199,8 +279,11 @@ def evaluate(
     normal: str | None = None,
     anomaly: str | None = None,
     drop: Columns = (),
+    device: str = "cpu",
 ) -> int:
     """Compare scores with labels: AUROC, average precision, and what the threshold does.
+
+    Example: nrf detect evaluate model labelled.csv --label class --normal good
 
     Args:
         model: Folder of the detector.
@@ -209,6 +292,7 @@ def evaluate(
         normal: The label of normal rows; all others are anomalies.
         anomaly: Or the label of anomalies; all others are normal.
         drop: Columns to leave out.
+        device: Where to compute: cpu, cuda, …
     """
     import numpy as np
 
@@ -219,10 +303,10 @@ def evaluate(
     wanted = normal if anomaly is None else anomaly
     if wanted is None or (normal is not None and anomaly is not None):
         raise InputError("give either --normal or --anomaly: which label of the column is which?")
-    detector = _load(model)
+    detector = _load(model, device)
     scores, found, given, seen = [], [], [], set[str]()
-    with _Percent("scoring") as bar:
-        for batch in batches(table_encoder(detector), data, drop=drop, label=label):
+    with Percent("scoring") as bar:
+        for batch in batches(table_encoder(detector), data, drop=drop, label=label, known=detector.file_columns_):
             scores.append(score_batch(detector, batch))
             found.append(label_is(batch.labels, wanted))
             given.append(np.asarray(batch.labels.is_valid()))
@@ -238,13 +322,18 @@ def evaluate(
         )
     truth = is_wanted if anomaly is not None else ~is_wanted
     print(f"rows {len(u)}, anomalies {int(truth.sum())}" + _unlabelled(int((~labelled).sum())))
-    _print_table(("measure", "value"), _measures(u, truth, u < detector.offset_))
+    print_table(("measure", "value"), _measures(u, truth, u < detector.offset_))
     print(_threshold(detector))
     return 0
 
 
 def export(model: Model, /, *, out: Path) -> int:
     """Write a detector as one ONNX graph, from the columns of the table to the score.
+
+    How to feed it is said in docs/export.md. Columns with more levels than --max-levels of `nrf detect fit` are hashed
+    and cannot be exported.
+
+    Example: nrf export model --out model.onnx
 
     Args:
         model: Folder of the detector.
@@ -266,33 +355,23 @@ ACTIONS: dict[str, tuple[Callable[..., int], str]] = {
 }
 
 
-class _Percent:
-    """A progress bar over a file, in percent."""
-
-    def __init__(self, label: str) -> None:
-        from nrf.training import ProgressBar
-
-        self._bar, self._done = ProgressBar(label, 100), 0
-
-    def reached(self, rows: int, share: float) -> None:
-        """So many rows, and that share of the file, are done."""
-        while self._done < int(100 * share):
-            self._done += 1
-            self._bar.advance()
-        self._bar.show({"rows": rows})
-
-    def __enter__(self) -> _Percent:
-        self._bar.__enter__()
-        return self
-
-    def __exit__(self, *stop: Any) -> None:
-        self._bar.__exit__(*stop)
-
-
-def _load(model: Path) -> NRFDetector:
+def _load(model: Path, device: str = "cpu") -> NRFDetector:
     from nrf.detect import NRFDetector
 
-    return NRFDetector.load(model)
+    return NRFDetector.load(model, device=device)
+
+
+def _detector(show: Callable[[TableEncoder], None], **settings: Any) -> NRFDetector:
+    """A detector that shows what it found in the columns before it trains."""
+    from nrf.detect import NRFDetector
+
+    class Showing(NRFDetector):
+        def _read_schema(self, X: Any) -> None:
+            super()._read_schema(X)
+            if self.encoder_ is not None:
+                show(self.encoder_)
+
+    return Showing(**settings)
 
 
 def _check_free(out: Path) -> None:
@@ -338,17 +417,10 @@ def _threshold(detector: NRFDetector) -> str:
     return str(detector.threshold_rule_)
 
 
+def _name(value: Any) -> str:
+    """What says which row it is, with all its digits."""
+    return "missing" if value is None else str(value)
+
+
 def _unlabelled(count: int) -> str:
     return f", {count} without a label left out" if count else ""
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return "missing"
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
-def _print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    widths = [max(len(line[i]) for line in (header, *rows)) for i in range(len(header))]
-    for line in (header, *rows):
-        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())

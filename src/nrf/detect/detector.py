@@ -28,6 +28,7 @@ from nrf.detect.calibration import (
 from nrf.detect.columns import Scaling
 from nrf.detect.encoder import TableEncoder
 from nrf.detect.features import components_for
+from nrf.detect.files import FileColumns
 from nrf.detect.frames import Frame, as_columns, in_common_form, is_table, taken
 from nrf.detect.health import check_training
 from nrf.detect.members import Members, build_members, train_members
@@ -172,6 +173,7 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
     n_iter_: int
     history_: list[dict[str, float]]
     health_: dict[str, float] | None
+    file_columns_: FileColumns = FileColumns()
     _calibration_rows: Tensor
 
     # ------------------------------------------------------------------------------------------------------- fitting

@@ -29,6 +29,10 @@ def export_onnx(detector: NRFDetector, path: Path) -> None:
     """Write the graph; its output ``score`` is that of ``score_samples``, and its metadata hold the threshold.
 
     A table of numbers is one input ``input``; with other columns each column is an input of its own; images are one.
+    How each kind of column is fed: :func:`nrf.detect.onnx_encoder.encoder_nodes`, and docs/export.md by example.
+
+    For the values that the graph is given, ``score`` is within 1e-5 · max(1, |u|) of ``score_samples``: both sum in
+    32-bit floats, in another order, and the rounding grows with the potential u.
     """
     from sklearn.utils.validation import check_is_fitted
 

@@ -1,7 +1,8 @@
 """Tables in files: CSV (also ``.csv.gz``) and Parquet, whole for training, batch by batch for all else.
 
 In a CSV file an empty cell is a missing value, and so are ``NA``, ``NaN``, ``null`` and their kin, also in columns of
-strings. Lines that are blank are skipped. Row numbers start at 1, below the header.
+strings. Whole numbers of which some begin with a zero, such as the zip code 00123, are strings. Blank lines are
+skipped. Row numbers start at 1, below the header.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import csv
 import gzip
 import io
 import re
+import warnings
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -22,13 +24,28 @@ import numpy as np
 
 from nrf.detect.columns import Column, DroppedColumn, SchemaError
 from nrf.detect.encoder import TableEncoder
-from nrf.detect.texts import arrow, as_number, converted
+from nrf.detect.texts import arrow, as_number, converted, with_missing
 from nrf.errors import InputError
 
 CSV, PARQUET = (".csv", ".csv.gz"), (".parquet",)
 BATCH_ROWS = 65_536
 SMALLEST_BLOCK, LARGEST_BLOCK = 1 << 22, 1 << 28
 """Bytes of a CSV file that are parsed in one go; a row must be shorter."""
+
+
+@dataclass(frozen=True)
+class FileColumns:
+    """Columns of training files that are no features. Later files may have them or not."""
+
+    label: str | None = None
+    ids: tuple[str, ...] = ()
+    """Columns that say which row is which; they are copied to the scores."""
+    dropped: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All of them."""
+        return (*self.ids, *self.dropped, *(() if self.label is None else (self.label,)))
 
 
 @dataclass(frozen=True)
@@ -41,6 +58,8 @@ class Batch:
     """Arrow table with all columns the encoder was fitted on, under its names."""
     labels: Any
     """Label column as strings, if one was asked for."""
+    ids: Any
+    """Arrow table with the columns that say which row is which, as they are in the file; it may have none."""
     share: float
     """Share of the file read so far."""
 
@@ -50,38 +69,52 @@ class Batch:
         return self.first + int(self.table.num_rows) - 1
 
 
-def read_table(path: str | Path, drop: Sequence[str] = (), label: str | None = None) -> Any:
+def read_table(
+    path: str | Path, drop: Sequence[str] = (), label: str | None = None, strings: Sequence[str] = ()
+) -> Any:
     """A whole file as an Arrow table; the types of a CSV file's columns are found by looking at all their values.
 
     Args:
         path: CSV or Parquet file.
         drop: Columns to leave out.
         label: A column to read as strings, whatever it looks like.
+        strings: Columns of a CSV file to read as strings, as they are written; Parquet files have types of their own.
+
+    Warns:
+        UserWarning: Columns look like numbers, but are read as strings: whole numbers, some with leading zeros.
     """
     path = Path(path)
     names = column_names(path)
     kept = _without(path, names, drop)
+    for name in (*strings, *(() if label is None else (label,))):
+        _require(path, name, names)
     if label is not None:
-        _require(path, label, names)
         kept = kept if label in kept else [*kept, label]
     if not kept:
         raise InputError(f"{path}: no column is left; drop fewer")
-    strings = {} if label is None else {label: arrow().string()}
+    text = arrow().string()
     with _explained(path, names):
         if _is_csv(path):
-            with _CsvSource(path) as source:
-                settings = _csv_settings(path, kept, strings)
-                table = arrow("csv").read_csv(source.file, **settings)
-                _require_closed_quotes(source, table)
+            known = dict.fromkeys([*strings, *([] if label is None else [label])], text)
+            table = _whole_csv(path, kept, known)
+            codes = _codes(path, names, table)
+            if codes:
+                table = _whole_csv(path, kept, known | dict.fromkeys(codes, text))
         else:
+            codes = []
             table = arrow("parquet").ParquetFile(path).read(columns=kept)
             if label is not None:
-                table = table.set_column(table.column_names.index(label), label, table[label].cast(strings[label]))
+                table = table.set_column(table.column_names.index(label), label, table[label].cast(text))
     if not table.num_rows:
         raise InputError(f"{path}: has a header, but no rows")
     for field in table.schema:
         if _is_csv(path) and arrow("types").is_binary(field.type):
             raise InputError(f"{path}: {_bad_bytes(field.name, table[field.name])}; save the file as UTF-8")
+    if codes:
+        warnings.warn(
+            f"{path}: numbers with leading zeros are codes and read as strings, as they are written: {_listed(codes)}",
+            stacklevel=2,
+        )
     return table
 
 
@@ -91,6 +124,8 @@ def batches(
     *,
     drop: Sequence[str] = (),
     label: str | None = None,
+    ids: Sequence[str] | None = None,
+    known: FileColumns | None = None,
     batch_rows: int = BATCH_ROWS,
 ) -> Iterator[Batch]:
     """A file in parts, each with the columns an encoder was fitted on; memory does not grow with the file.
@@ -100,22 +135,36 @@ def batches(
         path: CSV or Parquet file.
         drop: Columns to pass over. Others that were not there at fit are an error.
         label: A column to hand over beside the table.
-        batch_rows: Rows a batch.
+        ids: Columns to hand over as they are; if not given, those of the training file that this one has too.
+        known: Columns of the training file that are no features: they are passed over where they are.
+        batch_rows: Rows per batch.
     """
     path = Path(path)
     if batch_rows < 1:
         raise InputError(f"batch_rows must be at least 1, got {batch_rows}")
-    names = column_names(path)
-    return _batches(encoder, path, names, _found(encoder, path, names, drop, label), label, batch_rows)
+    names, known = column_names(path), known or FileColumns()
+    for name in ids or ():
+        _require(path, name, names)
+    ids = tuple(name for name in (known.ids if ids is None else dict.fromkeys(ids)) if name in names)
+    found = _found(encoder, path, names, drop, label, {*ids, *known.names})
+    return _batches(encoder, path, names, found, label, ids, batch_rows)
 
 
 def _batches(
-    encoder: TableEncoder, path: Path, names: list[str], found: dict[str, str], label: str | None, batch_rows: int
+    encoder: TableEncoder,
+    path: Path,
+    names: list[str],
+    found: dict[str, str],
+    label: str | None,
+    ids: Sequence[str],
+    batch_rows: int,
 ) -> Iterator[Batch]:
-    wanted = list(dict.fromkeys([*found.values(), *([label] if label is not None else [])]))
+    wanted = list(dict.fromkeys([*found.values(), *([label] if label is not None else []), *ids]))
     pa, first = arrow(), 1
     for part, share in _parts(path, names, wanted, batch_rows):
         labels = None if label is None else part[label].cast(pa.string())
+        if labels is not None and _is_csv(path):
+            labels = with_missing(labels)
         columns: list[Any] = []
         for column in encoder.columns:
             if column.name not in found:  # left out at fit, and not missed now: all is as it was
@@ -124,7 +173,7 @@ def _batches(
                 continue
             values = part[found[column.name]]
             columns.append(converted(path, column, values, first) if _is_csv(path) else values)
-        yield Batch(first, pa.table(columns, names=list(encoder.names)), labels, share)
+        yield Batch(first, pa.table(columns, names=list(encoder.names)), labels, part.select(list(ids)), share)
         first += part.num_rows
     if first == 1:
         raise InputError(f"{path}: has a header, but no rows")
@@ -161,17 +210,25 @@ def _require(path: Path, name: str, names: list[str]) -> None:
 
 
 def _found(
-    encoder: TableEncoder, path: Path, names: list[str], drop: Sequence[str], label: str | None
+    encoder: TableEncoder, path: Path, names: list[str], drop: Sequence[str], label: str | None, others: set[str]
 ) -> dict[str, str]:
     """For each column the encoder looks at, the name of the file's column.
 
     It does look at columns it left out as constant numbers, where they are: other numbers are a surprise.
+
+    Args:
+        encoder: Knows the columns.
+        path: The file, for errors.
+        names: Its columns.
+        drop: Columns to pass over, which must be there.
+        label: Column of the labels.
+        others: More columns that need not be known to the encoder.
     """
     there = _without(path, names, drop)
     if label is not None:
         _require(path, label, names)
     if encoder.source == "array":  # fitted without names: by place
-        there = [name for name in there if name != label]
+        there = [name for name in there if name != label and name not in others]
         if len(there) != len(encoder.columns):
             raise SchemaError(
                 f"{path}: has {len(there)} columns, the detector was fitted on {len(encoder.columns)}; "
@@ -183,7 +240,7 @@ def _found(
     if label in kept:
         raise InputError(f"the detector was fitted with the label {label!r} as a feature; fit it again with --drop")
     missing = [name for name in encoder.names if name in kept and name not in there]
-    extra = [name for name in there if name not in encoder.names and name != label]
+    extra = [name for name in there if name not in {*encoder.names, *others, label}]
     wrong = [f"columns missing: {_listed(missing)}"] if missing else []
     if extra:
         wrong.append(f"columns that were not there at fit: {_listed(extra)}; leave them out with --drop")
@@ -205,12 +262,37 @@ def _listed(names: Sequence[str]) -> str:
 # -------------------------------------------------------------------------------------------------------------- reading
 
 
+def _whole_csv(path: Path, columns: list[str], types: dict[str, Any]) -> Any:
+    with _CsvSource(path) as source:
+        table = arrow("csv").read_csv(source.file, **_csv_settings(path, columns, types, missing=True))
+        _require_closed_quotes(source, table)
+    return table
+
+
+def _codes(path: Path, names: list[str], table: Any) -> list[str]:
+    """Columns that were read as numbers but hold digits only, and of some values the first digit is not needed."""
+    types, pc = arrow("types"), arrow("compute")
+    digits = [f.name for f in table.schema if types.is_integer(f.type) or types.is_floating(f.type)]
+    led = set[str]()
+    parts = _parts(path, names, digits, BATCH_ROWS) if digits else iter(())
+    for part, _ in parts:
+        texts = {name: pc.utf8_trim_whitespace(with_missing(part[name])) for name in digits}
+        digits = [n for n in digits if pc.all(pc.match_substring_regex(texts[n], "^[0-9]+$")).as_py() is not False]
+        led |= {n for n in digits if pc.any(pc.match_substring_regex(texts[n], "^0[0-9]")).as_py()}
+        if not digits:
+            break
+    return [name for name in digits if name in led]
+
+
 def _parts(path: Path, names: list[str], wanted: list[str], batch_rows: int) -> Iterator[tuple[Any, float]]:
-    """Tables of ``batch_rows`` rows, the last one of fewer, and the share of the file read."""
+    """Tables of ``batch_rows`` rows, the last one of fewer, and the share of the file read.
+
+    The cells of a CSV file are the strings that stand there: what is missing is not yet told from what is not.
+    """
     with _explained(path, names):
         if _is_csv(path):
             with _CsvSource(path) as source:
-                settings = _csv_settings(path, wanted, dict.fromkeys(wanted, arrow().string()))
+                settings = _csv_settings(path, wanted, dict.fromkeys(wanted, arrow().string()), missing=False)
                 table = None
                 with arrow("csv").open_csv(source.file, **settings) as reader:
                     for table in _regrouped(reader, batch_rows):
@@ -295,7 +377,7 @@ def _csv_header(path: Path) -> list[str]:
     return names
 
 
-def _csv_settings(path: Path, columns: list[str], types: dict[str, Any]) -> dict[str, Any]:
+def _csv_settings(path: Path, columns: list[str], types: dict[str, Any], *, missing: bool) -> dict[str, Any]:
     module = arrow("csv")
     with path.open("rb") as file:  # room for rows far longer than the first line
         block = min(max(SMALLEST_BLOCK, 64 * len(_unpacked(path, file).readline(LARGEST_BLOCK))), LARGEST_BLOCK)
@@ -303,7 +385,9 @@ def _csv_settings(path: Path, columns: list[str], types: dict[str, Any]) -> dict
         # With one thread, Arrow knows the row of an error.
         "read_options": module.ReadOptions(use_threads=False, block_size=block),
         "parse_options": module.ParseOptions(newlines_in_values=True),
-        "convert_options": module.ConvertOptions(include_columns=columns, column_types=types, strings_can_be_null=True),
+        "convert_options": module.ConvertOptions(
+            include_columns=columns, column_types=types, strings_can_be_null=missing
+        ),
     }
 
 

@@ -24,6 +24,8 @@ from nrf.errors import InputError
 
 OPSETS = {"": 17, "ai.onnx.ml": 3}
 """Versions of the operator sets the graph is made of."""
+ROUNDING = 1e-5
+"""How far 32-bit floats may move a value, in scales of its column."""
 
 
 class EncoderGraph(NamedTuple):
@@ -39,12 +41,12 @@ class EncoderGraph(NamedTuple):
 def encoder_nodes(encoder: TableEncoder) -> EncoderGraph:
     """The graph that computes :meth:`TableEncoder.encode <nrf.detect.encoder.TableEncoder.encode>`.
 
-    If all columns with outputs are numeric, there is one input ``input`` of 32-bit floats, shape (N, d), with the d
-    columns of the training table in their order. Otherwise each column with outputs, and each with a constant number,
-    is an input of its own under its name, shape (N, 1): 32-bit floats for numbers and booleans (as 0 and 1),
-    64-bit floats for times (as seconds since 1970 in UTC, which 32 bits would round to minutes), strings for
-    categories. NaN and the empty string are missing values. Infinite numbers are not refused here: they count as very
-    large ones.
+    If all columns with outputs are numeric, there is one input ``input`` of floats, shape (N, d), with the d columns of
+    the training table in their order. Otherwise each column with outputs, and each with a constant number, is an input
+    of its own under its name, shape (N, 1): floats for numbers and booleans (as 0 and 1), 64-bit floats for times (as
+    seconds since 1970 in UTC, which 32 bits would round to minutes), strings for categories. Floats have 32 bits, or 64
+    where 32 would round numbers by more than a 100,000th of their scale: those far from zero that differ by little.
+    NaN and the empty string are missing values. Infinite numbers are not refused here: they count as very large ones.
 
     Args:
         encoder: A fitted encoder without hashed columns.
@@ -61,7 +63,7 @@ def encoder_nodes(encoder: TableEncoder) -> EncoderGraph:
         graph.emit_scaled(scaled, _scaled_input(graph, encoder, scaled))
     if constants:
         if encoder.is_numeric:
-            given = graph.taken("input", [i for i, _ in constants])
+            given = graph.cast(graph.taken("input", [i for i, _ in constants]), "FLOAT")
         else:
             given = graph.joined([graph.input(c.name, "FLOAT") for _, c in constants])
         graph.count_changed(given, [c.value or 0.0 for _, c in constants])
@@ -92,14 +94,24 @@ def _check(encoder: TableEncoder) -> None:
 
 
 def _scaled_input(graph: _Graph, encoder: TableEncoder, scaled: Sequence[ScaledColumn]) -> str:
+    kinds = ["DOUBLE" if _needs_double(c) else "FLOAT" for c in scaled]
     if not encoder.is_numeric:
-        kinds = ["DOUBLE" if isinstance(c, DatetimeColumn) else "FLOAT" for c in scaled]
         inputs = [graph.input(c.name, kind) for c, kind in zip(scaled, kinds, strict=True)]
         return graph.joined([graph.cast(x, "DOUBLE") for x in inputs])
-    x = graph.input("input", "FLOAT", len(encoder.columns))
+    x = graph.input("input", "DOUBLE" if "DOUBLE" in kinds else "FLOAT", len(encoder.columns))
     if len(scaled) < len(encoder.columns):
         x = graph.taken(x, encoder.kept)
     return graph.cast(x, "DOUBLE")
+
+
+def _needs_double(column: ScaledColumn) -> bool:
+    """Whether floats of 32 bits would move the column's values by more than the scores of a graph may differ."""
+    far = max(abs(column.low), abs(column.high))
+    if isinstance(column, DatetimeColumn) or far > float(np.finfo(np.float32).max):
+        return True
+    exact = isinstance(column, NumericColumn) and column.integer and far <= 2**24
+    near = min(far, abs(column.median) + TAIL * column.scale)  # beyond that logarithms count: rounding does not
+    return not exact and float(np.spacing(np.float32(near))) / 2 > ROUNDING * column.scale
 
 
 class _Graph:

@@ -49,14 +49,15 @@ def check_parameters(detector: NRFDetector) -> None:
     step = detector.features
     if step is not None and step != "auto" and not (hasattr(step, "fit") and hasattr(step, "transform")):
         raise InputError(f"features must be a transformer of scikit-learn, 'auto' or None, got {step!r}")
-    _check_device(detector.device)
+    check_device(detector.device)
 
 
 def _is_count(value: object) -> bool:
     return not isinstance(value, bool) and isinstance(value, numbers.Integral) and int(value) >= 1
 
 
-def _check_device(device: str) -> None:
+def check_device(device: str) -> None:
+    """Raise if torch cannot compute there."""
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, TypeError) as error:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from nrf.detect.encoder import TableEncoder
+from nrf.detect.frames import Frame, as_array, as_columns, in_common_form, is_table
 from nrf.errors import InputError
 from nrf.metrics import auroc
 
@@ -103,26 +107,131 @@ def _nearest(flat: Tensor) -> Tensor:
     return torch.cat(found)
 
 
-def synthetic_auroc(detector: NRFDetector, X: Any, y: Any = None, *, seed: int = 0) -> float:
+def synthetic_auroc(detector: Any, X: Any, y: Any = None, *, seed: int = 0) -> float:
     """Mean AUROC of normal rows against anomalies made of them: a criterion for settings that needs no labels.
 
     Rows of a table against :func:`made_anomalies`, images against :func:`made_images`.
 
-    It has the form of a scorer: ``GridSearchCV(NRFDetector(), grid, scoring=synthetic_auroc).fit(X)``.
+    It has the form of a scorer: ``GridSearchCV(NRFDetector(), grid, scoring=synthetic_auroc, error_score="raise")``.
+    Without the last word scikit-learn turns errors of a scorer into NaN and a warning, and the search goes on.
+
+    A pipeline, or another detector with scikit-learn's interface, is scored as a whole: anomalies are made of the rows
+    it is given, not of what its last step gets. So all candidates of a search face the same anomalies, also where they
+    differ in an earlier step. The rows are encoded and decoded by a :class:`nrf.detect.encoder.TableEncoder` of their
+    own, which leaves missing values, categories and dates what they are; numbers become 64-bit floats. Steps before the
+    detector must take values they have not seen.
 
     Args:
-        detector: A fitted detector.
+        detector: A fitted detector, or a fitted pipeline that ends in one; it must have ``score_samples``.
         X: Normal rows it was not trained on.
         y: Ignored.
         seed: Seed of the anomalies.
+
+    Raises:
+        InputError: There is no ``score_samples``, there are fewer than two rows, or a score is not finite.
     """
-    rows = detector._encode(X)
-    groups = None if detector.encoder_ is None else [group for _, group in detector.encoder_.groups]
-    normal, truth = detector._combined(detector.members_.potentials(rows)), np.repeat([0, 1], len(rows))
-    made = [detector._combined(detector.members_.potentials(x)) for x in anomalies_of(rows, seed, groups).values()]
+    from nrf.detect.detector import NRFDetector
+
+    if isinstance(detector, NRFDetector):
+        normal, made = _scores_of_encoded(detector, X, seed)
+    elif hasattr(detector, "score_samples"):
+        normal = _scores(detector, X)
+        made = [_scores(detector, rows) for rows in _made_like(X, seed)]
+    else:
+        last = detector.steps[-1][1] if hasattr(detector, "steps") else detector
+        raise InputError(
+            f"synthetic_auroc needs score_samples, which {type(last).__name__} does not have; "
+            "let the pipeline end in a detector such as NRFDetector"
+        )
+    if not all(np.isfinite(scores).all() for scores in (normal, *made)):
+        raise InputError("some scores are not finite, so there is no AUROC; look at score_samples of these rows")
+    truth = np.repeat([0, 1], len(normal))
     return float(np.mean([auroc(np.concatenate([normal, scores]), truth) for scores in made]))
+
+
+def _scores_of_encoded(detector: NRFDetector, X: Any, seed: int) -> tuple[Floats, list[Floats]]:
+    """Scores of the rows and of anomalies that are made of them as the networks take them."""
+    rows = detector._encode(X)
+    _require_rows(len(rows))
+    groups = None if detector.encoder_ is None else [group for _, group in detector.encoder_.groups]
+    anomalies = anomalies_of(rows, seed, groups)
+    normal, *made = (detector._combined(detector.members_.potentials(x)) for x in (rows, *anomalies.values()))
+    return normal, made
 
 
 def anomalies_of(rows: Tensor, seed: int = 0, groups: Sequence[slice] | None = None) -> dict[str, Tensor]:
     """:func:`made_anomalies` of encoded rows of a table, :func:`made_images` of images."""
     return made_images(rows, seed) if rows.ndim == 4 else made_anomalies(rows, seed, groups)
+
+
+def _scores(detector: Any, X: Any) -> Floats:
+    return np.asarray(detector.score_samples(X), dtype=np.float64)
+
+
+def _made_like(X: Any, seed: int) -> list[Any]:
+    """Anomalies made of rows, in the form of the rows."""
+    X = in_common_form(X)
+    if np.ndim(X) == 4:
+        _require_rows(len(X))
+        images = np.asarray(X)
+        made = made_images(torch.from_numpy(images.astype(np.float32)), seed)
+        return [x.numpy().astype(images.dtype) for x in made.values()]
+    frame = as_columns(X)
+    _require_rows(frame.n_rows)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="columns left out")
+        encoder = TableEncoder.fit(frame, max_levels=max(2, frame.n_rows))  # none is hashed: there is no way back
+    groups = [group for _, group in encoder.groups]
+    made = made_anomalies(torch.from_numpy(encoder.encode(frame)), seed, groups)
+    return [_decoded(encoder, rows.numpy(), frame, X) for rows in made.values()]
+
+
+def _decoded(encoder: TableEncoder, rows: NDArray[np.float32], frame: Frame, like: Any) -> Any:
+    """Encoded rows as a table or an array like the one they were made of, the frame of which is given too.
+
+    Columns that the encoder left out, and levels that are none of the column's, stay what they were.
+    """
+    values: dict[str, list[Any]] = {}
+    for place, column, (name, group) in zip(encoder.kept, encoder.kept_columns, encoder.groups, strict=True):
+        found: list[Any] = [column.decode(row) for row in rows[:, group].tolist()]
+        if column.kind == "numeric":  # no whole numbers: some anomalies are too large for one
+            found = [None if value is None else float(value) for value in found]
+        if column.kind == "categorical":
+            before = frame.column(place).tolist()
+            known = set(before)
+            found = [new if new in known else old for new, old in zip(found, before, strict=True)]
+        values[name] = found
+    if not is_table(like):
+        array = as_array(like)
+        array = array.astype(np.float64 if array.dtype.kind in "iuf" else array.dtype)
+        for place, name in zip(encoder.kept, values, strict=True):
+            array[:, place] = np.array(values[name], dtype=array.dtype)
+        return array
+    import narwhals.stable.v2 as nw
+
+    table = nw.from_native(like, eager_only=True)
+    made = [_series_like(column, values[column.name]) for column in table.iter_columns() if column.name in values]
+    return table.with_columns(*made).to_native()
+
+
+def _series_like(column: Any, values: list[Any]) -> Any:
+    """Values as a column of a table, in the type of another one unless that one holds numbers."""
+    import narwhals.stable.v2 as nw
+
+    dtype = column.dtype
+    if isinstance(dtype, nw.Datetime) and dtype.time_zone is not None:
+        values = [None if v is None else v.replace(tzinfo=dt.UTC) for v in values]
+    try:
+        if isinstance(dtype, nw.Duration):
+            values = [None if v is None else dt.timedelta(seconds=v) for v in values]
+        made = nw.new_series(column.name, values, backend=column.implementation)
+        return made if dtype.is_numeric() else made.cast(dtype)
+    except Exception as error:  # each library has its own
+        raise InputError(
+            f"no anomalies can be made of column {column.name!r} of type {dtype} ({error}); give its values as numbers"
+        ) from error
+
+
+def _require_rows(count: int) -> None:
+    if count < 2:
+        raise InputError(f"anomalies are made of at least two normal rows, got {count}")

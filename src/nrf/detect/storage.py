@@ -17,7 +17,9 @@ from nrf.config import from_json, to_json
 from nrf.detect.calibration import FALSE_ALARM_RATE, Calibration, ThresholdRule
 from nrf.detect.encoder import TableEncoder
 from nrf.detect.features import from_stored, stored
+from nrf.detect.files import FileColumns
 from nrf.detect.members import Members
+from nrf.detect.parameters import check_device
 from nrf.detect.pixels import PixelScale
 from nrf.detect.recipe import Recipe
 from nrf.errors import CheckpointError, InputError
@@ -42,6 +44,7 @@ FIELDS = {
     "split_seed",
     "n_iter",
     "health",
+    "file_columns",
     "members",
     "offset",
     "calibrated_on",
@@ -59,6 +62,7 @@ DEFAULTS: dict[str, Any] = {
     "split_seed": 0,
     "n_iter": None,
     "health": None,
+    "file_columns": None,
 }
 """Fields a stored detector may lack, with what that means; a field newer than the format's version belongs here."""
 NOT_STORED = ("features", "potential", "generator", "callbacks", "random_state", "verbose", "device")
@@ -103,6 +107,7 @@ def save(detector: NRFDetector, path: Path) -> None:
         "health": detector.health_,
         "n_features_in": detector.n_features_in_,
         "feature_names_in": None if names is None else list(map(str, names)),
+        "file_columns": to_json(detector.file_columns_),
         "weights_digest": hashlib.blake2b(content, digest_size=16).hexdigest(),
     }
     description["digest"] = _digest(description)
@@ -121,6 +126,7 @@ def load(path: Path, device: str = "cpu", **modules: Any) -> NRFDetector:
     """
     from nrf.detect.detector import NRFDetector
 
+    check_device(device)
     description, tensors = _read(path)
     wanted = description["custom_modules"]
     if set(modules) != set(wanted):
@@ -162,6 +168,8 @@ def load(path: Path, device: str = "cpu", **modules: Any) -> NRFDetector:
         detector.health_, detector.history_ = description["health"], []
         if description["feature_names_in"] is not None:
             detector.feature_names_in_ = np.array(list(description["feature_names_in"]), dtype=object)
+        if description["file_columns"] is not None:
+            detector.file_columns_ = from_json(FileColumns, description["file_columns"])
     except (ArithmeticError, AttributeError, LookupError, TypeError, RuntimeError, ValueError) as error:
         raise CheckpointError(f"{path}: cannot be read by this version: {error}") from error
     return detector

@@ -26,6 +26,7 @@ def converted(path: Path, column: Column, text: Any, first: int) -> Any:
         text: Arrow array of strings.
         first: Number of the first row, for errors.
     """
+    text = with_missing(text)
     if isinstance(column, CategoricalColumn):
         return text
     pa, pc = arrow(), arrow("compute")
@@ -44,6 +45,19 @@ def converted(path: Path, column: Column, text: Any, first: int) -> Any:
         good, bad = (good, middle) if _tried(ways[0], text.slice(0, middle)) is None else (middle, bad)
     value = text[good].as_py()
     raise InputError(f"{path}: column {column.name!r}, row {first + good}: {value!r} is {WANTED[column.kind]}")
+
+
+def with_missing(text: Any) -> Any:
+    """Strings of a CSV file with nulls for those that mean a missing value.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> with_missing(pa.array(["NA", "", "00123"])).to_pylist()
+        [None, None, '00123']
+    """
+    pa, pc = arrow(), arrow("compute")
+    words = pa.array(arrow("csv").ConvertOptions().null_values, text.type)
+    return pc.if_else(pc.is_in(text, value_set=words), pa.scalar(None, text.type), text)
 
 
 def _to(kind: Any) -> Callable[[Any], Any]:

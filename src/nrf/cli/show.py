@@ -1,0 +1,95 @@
+"""What `nrf detect` prints: tables, what each column was taken for, warnings, a progress bar over a file."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from nrf.detect.encoder import TableEncoder
+
+FEW_COLUMNS = 20
+"""Up to so many columns get a line each; of more, those of a kind share one."""
+
+
+class Percent:
+    """A progress bar over a file, in percent."""
+
+    def __init__(self, label: str) -> None:
+        from nrf.training import ProgressBar
+
+        self._bar, self._done = ProgressBar(label, 100), 0
+
+    def reached(self, rows: int, share: float) -> None:
+        """So many rows, and that share of the file, are done."""
+        while self._done < int(100 * share):
+            self._done += 1
+            self._bar.advance()
+        self._bar.show({"rows": rows})
+
+    def __enter__(self) -> Percent:
+        self._bar.__enter__()
+        return self
+
+    def __exit__(self, *stop: Any) -> None:
+        self._bar.__exit__(*stop)
+
+
+def show_columns(encoder: TableEncoder, left_out: dict[str, str]) -> None:
+    """What each column was taken for."""
+    found = [(column.name, *kind_of(column)) for column in encoder.columns]
+    found += [(name, "left out", option) for name, option in left_out.items()]
+    if len(found) <= FEW_COLUMNS:
+        print_table(("column", "kind", "found"), found)
+    else:
+        kinds: dict[str, list[str]] = {}
+        for name, kind, detail in found:
+            more = f" ({detail})" if kind in ("levels", "left out") else ""
+            kinds.setdefault(kind, []).append(name + more)
+        rows = []
+        for kind, names in kinds.items():
+            others = f" and {len(names) - 8} more" if len(names) > 8 else ""
+            rows.append((kind, str(len(names)), ", ".join(names[:8]) + others))
+        print_table(("kind", "columns", "names"), rows)
+    sys.stdout.flush()
+
+
+def kind_of(column: Any) -> tuple[str, str]:
+    """A column's kind, and what was found in it."""
+    from nrf.detect.columns import BooleanColumn, CategoricalColumn, DatetimeColumn, DroppedColumn, from_seconds
+
+    missing = ", some missing" if getattr(column, "has_missing", False) else ""
+    match column:
+        case DroppedColumn():
+            reason: str = column.reason
+            return "left out", reason + (f"; --keep {column.name} keeps it" if reason == "identifier" else "")
+        case BooleanColumn():
+            return "boolean", missing.removeprefix(", ")
+        case CategoricalColumn(hashed_buckets=None):
+            return "levels", f"{len(column.levels)}{missing}"
+        case CategoricalColumn():
+            return "levels", f"{len(column.hashes)}, hashed into {column.hashed_buckets}{missing}"
+        case DatetimeColumn():
+            return "date", f"{from_seconds(column.low)} … {from_seconds(column.high)} UTC{missing}"
+    return "number", f"{column.low:.6g} … {column.high:.6g}{missing}"
+
+
+def print_warnings(caught: Sequence[Any]) -> None:
+    """One line each."""
+    for warning in caught:
+        print(f"nrf: {' '.join(str(warning.message).split())}", file=sys.stderr)
+
+
+def cell(value: Any) -> str:
+    """A value of a table as text."""
+    if value is None:
+        return "missing"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Columns of equal width."""
+    widths = [max(len(line[i]) for line in (header, *rows)) for i in range(len(header))]
+    for line in (header, *rows):
+        print("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
