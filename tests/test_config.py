@@ -43,9 +43,16 @@ def test_what_does_not_fit_is_named_by_its_place(place, value, message):
 
 def test_missing_field_is_named():
     stored = _stored()
-    del stored["train"]["keep"]
-    with pytest.raises(InputError, match=r"missing \['keep'\]"):
+    del stored["data"]["name"]
+    with pytest.raises(InputError, match=r"missing \['name'\]"):
         from_json(Preset, stored)
+
+
+def test_a_missing_field_takes_its_default():
+    """So that what was stored before a field was added can still be read."""
+    stored = _stored()
+    del stored["train"]["keep"]
+    assert from_json(Preset, stored).train.keep == type(PRESETS["gmm-paper"].train).keep
 
 
 def test_integers_serve_as_floats_and_paths_as_text(tmp_path):

@@ -110,11 +110,13 @@ def _decode_record(annotation: Any, data: Any, where: str) -> Any:
     if not isinstance(data, dict) or data.get("type") != annotation.__name__:
         raise InputError(f"{where} does not hold a {annotation.__name__}")
     hints = get_type_hints(annotation, include_extras=True)
-    names = {f.name for f in dataclasses.fields(annotation)}
+    fields = dataclasses.fields(annotation)
+    names = {f.name for f in fields}
+    required = {f.name for f in fields if f.default is f.default_factory is dataclasses.MISSING}
     given = set(data) - {"type"}
-    if given != names:
+    if required - given or given - names:
         raise InputError(
             f"{where} ({annotation.__name__}) does not have the fields this version knows: "
-            f"missing {sorted(names - given)}, unknown {sorted(given - names)}"
+            f"missing {sorted(required - given)}, unknown {sorted(given - names)}"
         )
-    return annotation(**{name: _decode(hints[name], data[name], f"{where}.{name}") for name in names})
+    return annotation(**{name: _decode(hints[name], data[name], f"{where}.{name}") for name in given})

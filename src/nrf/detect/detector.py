@@ -65,7 +65,10 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         iterations: Length of training; by the number of rows if None.
         potential: A module ``(n, *event) → (n,)`` of your own, in place of the default one.
         generator: A :class:`nrf.models.LatentGenerator` of your own.
-        max_levels: Categorical columns with more levels are hashed.
+        max_levels: Categorical columns with more levels, rare ones not counted, are hashed.
+        categorical: Columns, by name or place, whose values are levels whatever they look like: zip codes, zones.
+        keep: Columns to keep though they look like identifiers, which are left out otherwise, with a warning: levels
+            nearly all distinct, free text, running numbers, dates at equal steps.
         scaling: Numbers are divided by the distance of their ``quartiles``, which no wild value moves, or by their
             standard ``deviation``, for columns in which half of all rows lie closely together, such as a network's
             answers.
@@ -104,6 +107,8 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         potential: nn.Module | None = None,
         generator: LatentGenerator | None = None,
         max_levels: int = 64,
+        categorical: Sequence[str | int] | None = None,
+        keep: Sequence[str | int] | None = None,
         scaling: Scaling = "quartiles",
         warm_start: bool = False,
         callbacks: Sequence[Callback] | None = None,
@@ -129,6 +134,8 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         self.potential = potential
         self.generator = generator
         self.max_levels = max_levels
+        self.categorical = categorical
+        self.keep = keep
         self.scaling = scaling
         self.warm_start = warm_start
         self.callbacks = callbacks
@@ -187,17 +194,21 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         self.pixels_: PixelScale | None = None
         if is_table(X):
             validate_data(self, X, skip_check_array=True)
-            self.encoder_ = TableEncoder.fit(X, max_levels=self.max_levels, scaling=self.scaling)
+            self.encoder_ = self._encoder_of(X)
         elif getattr(X, "ndim", 2) == 4:
+            if self.categorical or self.keep:
+                raise InputError("images have no columns; leave out categorical and keep")
             self.pixels_ = PixelScale.fit(X)
             self.n_features_in_ = int(np.prod(np.shape(X)[1:]))
         else:
             X = validate_data(
                 self, X, dtype=[np.float64, np.float32], ensure_all_finite="allow-nan", ensure_min_samples=2
             )
-            self.encoder_ = TableEncoder.fit(X, max_levels=self.max_levels, scaling=self.scaling)
-        if self.encoder_ is not None and not self.encoder_.kept_columns:
-            raise InputError("no column is left: all are constant or empty; give columns that vary")
+            self.encoder_ = self._encoder_of(X)
+
+    def _encoder_of(self, X: Any) -> TableEncoder:
+        levels, keep = self.categorical or (), self.keep or ()
+        return TableEncoder.fit(X, max_levels=self.max_levels, scaling=self.scaling, categorical=levels, keep=keep)
 
     def _encode(self, X: Any, *, fitting: bool = False) -> Tensor:
         """Rows as the networks take them."""
