@@ -219,7 +219,8 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         if self.pixels_ is not None:
             return X
         if is_table(X):
-            validate_data(self, X, reset=False, skip_check_array=True)
+            if self.encoder_ is None or not self.encoder_.lacks_dropped_only(X):
+                validate_data(self, X, reset=False, skip_check_array=True)
             return X
         least = 2 if fitting else 1
         kinds = [np.float64, np.float32]

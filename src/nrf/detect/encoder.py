@@ -26,7 +26,7 @@ from nrf.detect.columns import (
     fit_levels,
     squash_in_place,
 )
-from nrf.detect.frames import BLOCK, Array, Frame, Source, as_array, as_columns, is_table, read_columns
+from nrf.detect.frames import BLOCK, Array, Frame, Source, as_array, as_columns, is_table, names_of, read_columns
 from nrf.detect.identifiers import named_columns, why_identifier
 from nrf.detect.values import Doubles, Kind, Value, from_seconds, same_levels, to_levels
 from nrf.errors import InputError
@@ -165,6 +165,12 @@ class TableEncoder:
     def kept(self) -> tuple[int, ...]:
         """Their places in the training table."""
         return tuple(i for i, c in enumerate(self.columns) if not isinstance(c, DroppedColumn))
+
+    def lacks_dropped_only(self, table: Any) -> bool:
+        """Whether a table with names has all columns but some that were left out at fit, in the order of the fit."""
+        given = names_of(table)
+        dropped = {c.name for c in self.columns if isinstance(c, DroppedColumn)} - set(given)
+        return bool(dropped) and given == tuple(name for name in self.names if name not in dropped)
 
     @cached_property
     def _starts(self) -> tuple[int, ...]:

@@ -138,6 +138,12 @@ def is_table(data: Any) -> bool:
     return as_table(data) is not None
 
 
+def names_of(data: Any) -> tuple[str, ...]:
+    """Names of the columns, if they have names of their own."""
+    table = as_table(data)
+    return () if table is None else tuple(table.columns)
+
+
 def as_array(data: Any) -> Array:
     """Rows without names as an array of shape (n, d); one that has this shape is returned as it is."""
     if sparse.issparse(data):

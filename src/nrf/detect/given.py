@@ -33,10 +33,8 @@ class GivenRows:
         own = self.rows[i].get(name)
         if isinstance(value, dt.datetime):
             zone = own.tzinfo if isinstance(own, dt.datetime) else self.zones.get(name)
-            if zone is not None and dt.datetime.min + dt.timedelta(1) < value < dt.datetime.max - dt.timedelta(1):
-                return value.replace(tzinfo=dt.UTC).astimezone(zone)
             is_date = isinstance(own, dt.date) and not isinstance(own, dt.datetime)
-            return value.date() if is_date else value
+            return value.date() if is_date else _in_zone(value, zone)
         if isinstance(own, dt.timedelta) and isinstance(value, float | int):
             return dt.timedelta(seconds=value)
         if isinstance(own, dt.time) and isinstance(value, float | int) and 0 <= value < DAY:
@@ -84,6 +82,13 @@ def given_rows(encoder: TableEncoder, table: Any) -> GivenRows:
     return GivenRows(rows, {name: zone for name, zone in known.items() if zone is not None})
 
 
+def _in_zone(time: dt.datetime, zone: dt.tzinfo | None) -> dt.datetime:
+    """A time in UTC, given without a zone, in a zone; those at the ends of the calendar stay as they are."""
+    if zone is None or not dt.datetime.min + dt.timedelta(1) < time < dt.datetime.max - dt.timedelta(1):
+        return time
+    return time.replace(tzinfo=dt.UTC).astimezone(zone)
+
+
 def _zone(name: str) -> dt.tzinfo | None:
     try:
         return zoneinfo.ZoneInfo(name)
@@ -106,14 +111,14 @@ def novelties(encoder: TableEncoder, table: Any) -> list[list[Novelty]]:
     frame, places = encoder.read(table)
     given = given_rows(encoder, table)
     found: list[list[Novelty]] = [[] for _ in range(frame.n_rows)]
-    for name, rows, reason, counted in _new_values(encoder, frame, places):
+    for name, rows, reason, counted in _new_values(encoder, frame, places, given.zones):
         for i in np.flatnonzero(rows):
             found[i].append(Novelty(name, given.rows[i].get(name), reason, counted))
     return found
 
 
 def _new_values(
-    encoder: TableEncoder, frame: Frame, places: tuple[int, ...]
+    encoder: TableEncoder, frame: Frame, places: tuple[int, ...], zones: dict[str, dt.tzinfo]
 ) -> Iterator[tuple[str, npt.NDArray[np.bool_], str, bool]]:
     for column, place in zip(encoder.kept_columns, places, strict=True):
         values = encoder.in_form(column, frame, place)
@@ -124,14 +129,15 @@ def _new_values(
             new = (column.places(values) == column.unseen) & ~missing
             yield column.name, new, "a level that was not there at fit", False
         elif isinstance(column, NumericColumn | DatetimeColumn):
-            span = f"the range at fit, {_shown(column, column.low)} to {_shown(column, column.high)}"
+            low, high = (_shown(column, value, zones.get(column.name)) for value in (column.low, column.high))
+            span = f"the range at fit, {low} to {high}"
             yield column.name, values < column.low, f"below {span}", False
             yield column.name, values > column.high, f"above {span}", False
     for constant, changed in encoder.changed_constants(frame):
         yield constant.name, changed, f"at fit it was {_shown(constant, constant.value or 0.0)} in all rows", True
 
 
-def _shown(column: NumericColumn | DatetimeColumn | DroppedColumn, value: float) -> str:
+def _shown(column: NumericColumn | DatetimeColumn | DroppedColumn, value: float, zone: dt.tzinfo | None = None) -> str:
     if isinstance(column, DatetimeColumn):
-        return from_seconds(value).isoformat(sep=" ")
+        return str(_in_zone(from_seconds(value), zone))
     return f"{value:.6g}"
