@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import dataclasses
 import datetime as dt
 import decimal
 import json
@@ -395,7 +396,7 @@ def test_without_narwhals(monkeypatch):
 
 def test_robust_scale_and_squash():
     x = np.arange(101.0)[:, None]
-    encoder = TableEncoder.fit(x)
+    encoder = TableEncoder.fit(x, keep=["x0"])
     (c,) = encoder.columns
     assert c == NumericColumn("x0", 50.0, 50 / 1.349, False, 0.0, 100.0, integer=True)
     np.testing.assert_allclose(encoder.encode(x)[:, 0], (x[:, 0] - 50) / (50 / 1.349), rtol=1e-6)
@@ -607,7 +608,7 @@ def test_unseen_levels():
 
 def test_hashed_levels():
     names = [f"user {i}" for i in range(200)]
-    table = pd.DataFrame({"c": [*names, None]})
+    table = pd.DataFrame({"c": [*names, None, *names * 4]})
     encoder = TableEncoder.fit(table, max_levels=100, hash_buckets=16)
     (c,) = encoder.columns
     assert (c.levels, c.hashed_buckets, len(c.hashes)) == ((), 16, 200)
@@ -620,7 +621,11 @@ def test_hashed_levels():
     new = encoder.encode(pd.DataFrame({"c": ["somebody else"]}))
     assert new[0].tolist() == [0] * 17 + [1, 0]
     decoded = [encoder.decode(r)["c"] for r in (out[0], out[200], new[0])]
-    assert decoded == [HASHED, None, UNSEEN]
+    assert level_hash(decoded[0]) % 16 == level_hash(names[0]) % 16
+    assert decoded[0] in names
+    assert decoded[1:] == [None, UNSEEN]
+    old = dataclasses.replace(encoder, columns=(dataclasses.replace(c, examples=()),))
+    assert old.decode(out[0])["c"] == HASHED
     assert TableEncoder.fit(table, max_levels=200).columns[0].hashed_buckets is None
 
 

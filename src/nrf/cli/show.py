@@ -57,7 +57,8 @@ def show_columns(encoder: TableEncoder, left_out: dict[str, str]) -> None:
 
 def kind_of(column: Any) -> tuple[str, str]:
     """A column's kind, and what was found in it."""
-    from nrf.detect.columns import BooleanColumn, CategoricalColumn, DatetimeColumn, DroppedColumn, from_seconds
+    from nrf.detect.columns import BooleanColumn, CategoricalColumn, DatetimeColumn, DroppedColumn
+    from nrf.detect.values import from_seconds
 
     missing = ", some missing" if getattr(column, "has_missing", False) else ""
     match column:

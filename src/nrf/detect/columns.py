@@ -5,11 +5,11 @@ There is one frozen record a kind of column. They hold plain values only, so :mo
 
 from __future__ import annotations
 
-import datetime as dt
 import hashlib
 import itertools
 import math
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -17,13 +17,8 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
+from nrf.detect.values import Doubles, Floats, Kind, Objects, Value, from_level, from_seconds
 from nrf.errors import InputError
-
-Kind = Literal["numeric", "boolean", "categorical", "datetime", "missing"]
-Value = float | int | bool | str | dt.datetime | None
-Doubles = npt.NDArray[np.float64]
-Floats = npt.NDArray[np.floating]
-Objects = npt.NDArray[np.object_]
 
 Scaling = Literal["quartiles", "deviation"]
 """What numbers are divided by: the distance of the quartiles, which no wild value moves, or the standard deviation, for
@@ -33,7 +28,16 @@ IQR_OF_NORMAL = 1.349  # interquartile range of a standard normal
 NOISE = 4 * float(np.finfo(np.float64).eps)  # a range this small, relative to its ends, is that of rounding errors
 LARGEST = float(np.finfo(np.float64).max)
 UNSEEN = "(unseen)"
+RARE = "(rare)"
 HASHED = "(one of the hashed levels)"
+RARE_COUNT, RARE_SHARE = 5, 0.01
+"""A level is rare if it was seen fewer than 5 times and in less than 1 % of the rows, or once."""
+POOL_ROWS, POOL_SHARE = 5, 0.005
+"""Rare levels share an output if so many rows hold one, and, unless there are many levels, this share of all rows."""
+LEAST_ROWS = 20
+"""With fewer rows no level is rare."""
+RESOLUTIONS = (86_400.0, 3600.0, 60.0, 1.0, 1e-3, 1e-6)
+"""What times may be whole multiples of, in seconds."""
 
 
 class SchemaError(InputError):
@@ -81,12 +85,15 @@ def level_hash(level: str) -> int:
 
 @dataclass(frozen=True)
 class DroppedColumn:
-    """A column that tells no row from another. It has no output of its own, and later tables may leave it out."""
+    """A column that tells no row from another, or only names rows. It has no output of its own, and later tables may
+    leave it out."""
 
     name: str
-    reason: Literal["constant", "all missing"]
+    reason: Literal["constant", "all missing", "identifier"]
     value: float | None = None
-    """The constant, if it is a number: another one in a later table is a surprise."""
+    """The constant, if it is a number: another one in a later table is a novelty."""
+    detail: str = ""
+    """Why it was taken for an identifier."""
 
     outputs: ClassVar[tuple[str, ...]] = ()
 
@@ -124,10 +131,15 @@ class ScaledColumn:
 
     def number(self, outputs: Sequence[float]) -> float | None:
         """The number behind the outputs, or ``None`` if they are flagged as missing."""
-        if self.has_missing and outputs[1] > 0.5:
-            return None
-        value = self.median + self.scale * unsquash(outputs[0])
-        return min(max(value, -LARGEST), LARGEST)
+        return None if self.has_missing and outputs[1] > 0.5 else self.decoded(outputs[0])
+
+    def decoded(self, output: float) -> float:
+        """The number behind the first output."""
+        return min(max(self.median + self.scale * unsquash(output), -LARGEST), LARGEST)
+
+    def encoded(self, value: float) -> float:
+        """The output for a number."""
+        return float(squash((value - self.median) / self.scale))
 
 
 @dataclass(frozen=True)
@@ -136,6 +148,21 @@ class NumericColumn(ScaledColumn):
 
     integer: bool = False
     """Whether all training values were whole numbers."""
+    decimals: int | None = None
+    """So many decimals were enough for all training values; ``None`` if more than six are needed, or it is unknown."""
+
+    def rounded(self, value: float) -> float:
+        """A number such as the training values: one of the two, a whole one, with their decimals, or else to about a
+        ten-thousandth of the scale."""
+        if self.two_valued:
+            return self.high if abs(value - self.high) < abs(value - self.low) else self.low
+        if abs(value) > 1e300:
+            return value
+        return round(value, 0 if self.integer else self._digits)
+
+    @property
+    def _digits(self) -> int:
+        return 4 - math.floor(math.log10(self.scale)) if self.decimals is None else self.decimals
 
     def decode(self, outputs: Sequence[float]) -> Value:
         """The number, rounded if the column holds whole ones."""
@@ -147,7 +174,14 @@ class NumericColumn(ScaledColumn):
 class DatetimeColumn(ScaledColumn):
     """Points in time, as seconds since 1970 in UTC; times without a zone are read as UTC."""
 
+    resolution: float = 1.0
+    """All training values were whole multiples of these seconds; 1 in records that do not say."""
+
     kind: ClassVar[Kind] = "datetime"
+
+    def rounded(self, value: float) -> float:
+        """A time such as the training values: to whole days, minutes, seconds, …"""
+        return round(value / self.resolution) * self.resolution
 
     def decode(self, outputs: Sequence[float]) -> Value:
         """The time in UTC, without a zone, in the years 1 to 9999."""
@@ -178,20 +212,28 @@ class BooleanColumn:
 
 @dataclass(frozen=True)
 class CategoricalColumn:
-    """Levels: an output each, or one a bucket where there are many; then "missing" if it was seen, then "unseen".
+    """Levels: an output each, or one per bucket where there are many; "rare" if some levels were too rare to learn
+    from; "missing" if it was seen; then "unseen".
 
-    A hashed column keeps a 64-bit hash of each training level to tell seen from unseen: about 20 bytes a level in
-    JSON, so some 20 MB for a million levels.
+    Where rare levels share an output, a level that was not there at fit belongs to it too: the next rare level is
+    nothing new, and how often they come was learned. Without it the levels are a closed set, and another one is a
+    novelty. A hashed column keeps a 64-bit hash of each level that is not rare, about 20 bytes per level in JSON.
     """
 
     name: str
     levels: tuple[str, ...]
-    """Training levels, sorted; empty if the column is hashed."""
+    """Training levels that are not rare, sorted; empty if the column is hashed."""
     hashed_buckets: int | None
     """Number of buckets; ``None`` gives every level its own output."""
     has_missing: bool
     hashes: tuple[int, ...] = ()
-    """Hashes of the training levels, sorted; empty unless the column is hashed."""
+    """Hashes of the training levels that are not rare, sorted; empty unless the column is hashed."""
+    rare: bool = False
+    """Whether rare levels share an output."""
+    examples: tuple[str | None, ...] = ()
+    """The most frequent level of each bucket; empty if the column is not hashed, or it is unknown."""
+    holds: Kind = "categorical"
+    """What the table has there: strings, or numbers, booleans or times to be treated as levels."""
 
     kind: ClassVar[Kind] = "categorical"
 
@@ -199,15 +241,25 @@ class CategoricalColumn:
         known: tuple[Any, ...] = self.levels if self.hashed_buckets is None else self.hashes
         other: tuple[Any, ...] = self.hashes if self.hashed_buckets is None else self.levels
         rising = all(a < b for a, b in itertools.pairwise(known))
-        if other or not known or not rising or (self.hashed_buckets is not None and self.hashed_buckets < 1):
+        if (
+            other
+            or not (known or self.rare)
+            or not rising
+            or (self.hashed_buckets is not None and self.hashed_buckets < 1)
+        ):
             raise InputError(
                 f"column {self.name!r} needs sorted levels, or buckets and sorted hashes; fit the encoder again"
             )
 
     @property
     def width(self) -> int:
-        """Number of outputs for levels or buckets."""
-        return len(self.levels) if self.hashed_buckets is None else self.hashed_buckets
+        """Number of outputs for levels or buckets, and for rare levels."""
+        return (len(self.levels) if self.hashed_buckets is None else self.hashed_buckets) + self.rare
+
+    @property
+    def unseen(self) -> int:
+        """Which of the outputs is that of novelties: the last one."""
+        return self.width + self.has_missing
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -216,34 +268,46 @@ class CategoricalColumn:
             names = [f"{self.name}={level}" for level in self.levels]
         else:
             names = [f"{self.name}#{bucket}" for bucket in range(self.hashed_buckets)]
+        if self.rare:
+            names.append(f"{self.name} {RARE}")
         if self.has_missing:
             names.append(f"{self.name} (missing)")
         return (*names, f"{self.name} {UNSEEN}")
 
     def places(self, values: Objects) -> npt.NDArray[np.intp]:
         """For each value, which of the outputs is 1."""
-        found = {value: self._place(value) for value in set(values)}
+        found = {value: self.place(value) for value in set(values)}
         return np.fromiter(map(found.__getitem__, values), np.intp, count=len(values))
 
-    def _place(self, level: str | None) -> int:
-        unseen = self.width + self.has_missing
+    def place(self, level: str | None) -> int:
+        """Which of the outputs is 1 for a level; ``None`` is a missing value."""
         if level is None:
-            return self.width if self.has_missing else unseen
+            return self.width if self.has_missing else self.unseen
         if self.hashed_buckets is None:
             i = bisect_left(self.levels, level)
-            return i if i < len(self.levels) and self.levels[i] == level else unseen
+            return i if i < len(self.levels) and self.levels[i] == level else self.place_of_others
         code = level_hash(level)
         i = bisect_left(self.hashes, code)
-        return code % self.hashed_buckets if i < len(self.hashes) and self.hashes[i] == code else unseen
+        return code % self.hashed_buckets if i < len(self.hashes) and self.hashes[i] == code else self.place_of_others
+
+    @property
+    def place_of_others(self) -> int:
+        """Which of the outputs is 1 for rare levels and those that were not there at fit."""
+        return self.width - 1 if self.rare else self.unseen
 
     def decode(self, outputs: Sequence[float]) -> Value:
-        """The level with the greatest output; ``None`` if flagged as missing."""
+        """The level with the greatest output, of a bucket its most frequent one; ``None`` if flagged as missing."""
         if self.has_missing and outputs[self.width] > 0.5:
             return None
         best = int(np.argmax([*outputs[: self.width], outputs[-1]]))
         if best == self.width:
             return UNSEEN
-        return self.levels[best] if self.hashed_buckets is None else HASHED
+        if self.rare and best == self.width - 1:
+            return RARE
+        if self.hashed_buckets is None:
+            return from_level(self.holds, self.levels[best])
+        example = self.examples[best] if self.examples else None
+        return HASHED if example is None else from_level(self.holds, example)
 
 
 KeptColumn = NumericColumn | BooleanColumn | CategoricalColumn | DatetimeColumn
@@ -264,7 +328,7 @@ def fit_column(
         scaling: What numbers are divided by: see :data:`Scaling`.
     """
     if kind == "categorical":
-        return _fit_levels(name, values, max_levels, hash_buckets)
+        return fit_levels(name, values, max_levels, hash_buckets)
     missing = np.isnan(values)
     has_missing = bool(missing.any())
     seen = values[~missing] if has_missing else values
@@ -279,21 +343,61 @@ def fit_column(
     if kind == "numeric" and low < high and math.isfinite(high - low) and ((seen == low) | (seen == high)).all():
         median, scale = high if (seen == high).mean() > 0.5 else low, high - low
     if kind == "datetime":
-        return DatetimeColumn(name, median, scale, has_missing, low, high)
-    return NumericColumn(name, median, scale, has_missing, low, high, integer=bool((seen == np.floor(seen)).all()))
+        resolution = next((r for r in RESOLUTIONS if not (seen % r).any()), RESOLUTIONS[-1])
+        return DatetimeColumn(name, median, scale, has_missing, low, high, resolution)
+    decimals = _decimals(seen)
+    return NumericColumn(name, median, scale, has_missing, low, high, integer=decimals == 0, decimals=decimals or None)
 
 
-def _fit_levels(name: str, values: Objects, max_levels: int, hash_buckets: int) -> Column:
-    levels = set(values)
-    has_missing = None in levels
-    levels.discard(None)
-    if not levels:
+def fit_levels(name: str, values: Objects, max_levels: int, hash_buckets: int, holds: Kind = "categorical") -> Column:
+    """The record of a training column of levels.
+
+    Args:
+        name: The column's name.
+        values: Strings, and ``None`` for missing values.
+        max_levels: More levels than these, rare ones not counted, are hashed.
+        hash_buckets: Number of buckets for them.
+        holds: What the table has there, if it is no strings.
+    """
+    counts = Counter(values.tolist())
+    has_missing = counts.pop(None, 0) > 0
+    if not counts:
         return DroppedColumn(name, "all missing")
-    if len(levels) == 1 and not has_missing:
+    if len(counts) == 1 and not has_missing:
         return DroppedColumn(name, "constant")
+    rare = _rare_levels(counts, len(values), max_levels)
+    levels = sorted(counts.keys() - rare)
     if len(levels) <= max_levels:
-        return CategoricalColumn(name, tuple(sorted(levels)), None, has_missing)
-    return CategoricalColumn(name, (), hash_buckets, has_missing, tuple(sorted({level_hash(v) for v in levels})))
+        return CategoricalColumn(name, tuple(levels), None, has_missing, rare=bool(rare), holds=holds)
+    examples: list[str | None] = [None] * hash_buckets
+    for level in sorted(levels, key=lambda v: (counts[v], v)):
+        examples[level_hash(level) % hash_buckets] = level
+    hashes = tuple(sorted({level_hash(v) for v in levels}))
+    return CategoricalColumn(name, (), hash_buckets, has_missing, hashes, bool(rare), tuple(examples), holds)
+
+
+def _rare_levels(counts: Counter[str], n_rows: int, max_levels: int) -> set[str]:
+    """Levels too rare to learn from, if together they are frequent enough to learn what one of them costs.
+
+    The share of rows with a level seen once is about the chance that the next row has one never seen (Good and Turing).
+    Where it is next to nothing, the levels are a closed set.
+    """
+    if n_rows < LEAST_ROWS:
+        return set()
+    enough = max(2.0, min(RARE_COUNT, RARE_SHARE * n_rows))
+    rare = {level for level, count in counts.items() if count < enough}
+    least = POOL_ROWS if len(counts) > max_levels else max(POOL_ROWS, POOL_SHARE * n_rows)
+    return rare if sum(counts[level] for level in rare) >= least else set()
+
+
+def _decimals(seen: Doubles) -> int | None:
+    """How many decimals all numbers can be written with; ``None`` if it is more than six."""
+    for part in (seen[:100], seen):  # the first ones tell most columns
+        with np.errstate(over="ignore"):
+            found = next((d for d in range(7) if (np.round(part, d) == part).all()), None)
+        if found is None:
+            return None
+    return found
 
 
 def _median_and_scale(seen: Doubles, low: float, high: float, scaling: Scaling) -> tuple[float, float]:
@@ -323,11 +427,3 @@ def _quartiles(values: Doubles) -> tuple[float, float, float]:
 
     first, median, third = (between(p, *pair) for p, pair in zip(places, ends, strict=True))
     return first, median, third
-
-
-def from_seconds(seconds: float) -> dt.datetime:
-    """Seconds since 1970 as a time in UTC, without a zone; what no calendar holds becomes its first or last moment."""
-    try:
-        return dt.datetime(1970, 1, 1) + dt.timedelta(seconds=seconds)
-    except OverflowError:
-        return dt.datetime.max if seconds > 0 else dt.datetime.min

@@ -79,7 +79,10 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
             reach it scaled to [−1, 1].
         potential: A module ``(n, *event) → (n,)`` of your own, in place of the default one.
         generator: A :class:`nrf.models.LatentGenerator` of your own.
-        max_levels: Categorical columns with more levels are hashed.
+        max_levels: Categorical columns with more levels, rare ones not counted, are hashed.
+        categorical: Columns, by name or place, whose values are levels whatever they look like: zip codes, zones.
+        keep: Columns to keep though they look like identifiers, which are left out otherwise, with a warning: levels
+            nearly all distinct, free text, running numbers, dates at equal steps.
         scaling: Numbers are divided by the distance of their ``quartiles``, which no wild value moves, or by their
             standard ``deviation``, for columns in which half of all rows lie closely together, such as a network's
             answers.
@@ -136,6 +139,8 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         potential: nn.Module | None = None,
         generator: LatentGenerator | None = None,
         max_levels: int = 64,
+        categorical: Sequence[str | int] | None = None,
+        keep: Sequence[str | int] | None = None,
         scaling: Scaling = "quartiles",
         warm_start: bool = False,
         callbacks: Sequence[Callback] | None = None,
@@ -162,6 +167,8 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         self.potential = potential
         self.generator = generator
         self.max_levels = max_levels
+        self.categorical = categorical
+        self.keep = keep
         self.scaling = scaling
         self.warm_start = warm_start
         self.callbacks = callbacks
@@ -271,7 +278,8 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
                 self.n_features_in_ = int(np.prod(np.shape(X)[1:]))
             return np.asarray(X)
         if is_table(X):
-            validate_data(self, X, reset=first, skip_check_array=True)
+            if first or self.encoder_ is None or not self.encoder_.lacks_dropped_only(X):
+                validate_data(self, X, reset=first, skip_check_array=True)
             return as_columns(X) if first and self.features in ("auto", None) else X
         # Of later rows the encoder refuses infinite values, by column.
         finite, least = ("allow-nan", 2) if first else (False, 1)
@@ -295,6 +303,8 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         self.pixels_: PixelScale | None = None
         self.features_: Any = None
         if getattr(X, "ndim", 2) == 4:
+            if self.categorical or self.keep:
+                raise InputError("images have no columns; leave out categorical and keep")
             self.pixels_ = PixelScale.fit(X)
             X = self.pixels_.encode(X)
         step = components_for(X) if self.features == "auto" else self.features
@@ -303,9 +313,10 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
             X = self.features_.transform(X)
         if self.pixels_ is not None and step is None:
             return
-        self.encoder_ = TableEncoder.fit(X, max_levels=self.max_levels, scaling=self.scaling)
-        if not self.encoder_.kept_columns:
-            raise InputError("no column is left: all are constant or empty; give columns that vary")
+        levels, keep = self.categorical or (), self.keep or ()
+        self.encoder_ = TableEncoder.fit(
+            X, max_levels=self.max_levels, scaling=self.scaling, categorical=levels, keep=keep
+        )
 
     def _encode(self, X: Any) -> Tensor:
         """Rows as the networks take them."""

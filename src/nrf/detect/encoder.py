@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import reprlib
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, get_args
@@ -17,19 +17,18 @@ from nrf.detect.columns import (
     CategoricalColumn,
     Column,
     DatetimeColumn,
-    Doubles,
     DroppedColumn,
     KeptColumn,
-    Kind,
     NumericColumn,
     Scaling,
     SchemaError,
-    Value,
     fit_column,
-    from_seconds,
+    fit_levels,
     squash_in_place,
 )
-from nrf.detect.frames import BLOCK, Array, Frame, Source, as_array, as_columns, is_table, read_columns
+from nrf.detect.frames import BLOCK, Array, Frame, Source, as_array, as_columns, is_table, names_of, read_columns
+from nrf.detect.identifiers import named_columns, why_identifier
+from nrf.detect.values import Doubles, Kind, Value, from_seconds, same_levels, to_levels
 from nrf.errors import InputError
 
 VERSION = 1
@@ -52,11 +51,12 @@ class TableEncoder:
     - Numbers and times: ``squash((x − median) / scale)``, see :mod:`nrf.detect.columns`. Numbers that take two values
       are levels in disguise: 0 for the more frequent one and ±1 for the other.
     - Booleans: 0 or 1.
-    - Strings and categories: one output a level, or one a bucket of levels where there are many, and one for levels
-      that were not there at fit.
+    - Strings and categories: one output per level, or one per bucket of levels where there are many. Levels too rare to
+      learn from share one output, which levels that were not there at fit then have too; where none is rare, those have
+      an output of their own.
     - Missing values: the median (the more frequent value of a boolean) and a flag beside it, if the column had missing
       values at fit; categories have an output for them.
-    - Surprises: the last output counts, over all columns, values that are missing where at fit none were, and numbers
+    - Novelties: the last output counts, over all columns, values that are missing where at fit none were, and numbers
       that differ where at fit all were equal. Like the outputs of unseen levels it is 0 in all training rows.
 
     Example:
@@ -70,7 +70,7 @@ class TableEncoder:
     """
 
     columns: tuple[Column, ...]
-    """One record a column of the training table, in its order."""
+    """One record per column of the training table, in its order."""
     source: Source
     """Where the names came from at fit; see :class:`nrf.detect.frames.Frame`."""
     max_levels: int = 64
@@ -85,7 +85,9 @@ class TableEncoder:
             raise InputError("an encoder needs columns with different names")
         if not self.kept_columns:
             reasons = ", ".join(f"{c.name!r} ({c.reason})" for c in self.columns if isinstance(c, DroppedColumn))
-            raise InputError(f"no column tells rows apart: {reasons}; give at least one that varies")
+            kept = any(c.reason == "identifier" for c in self.columns if isinstance(c, DroppedColumn))
+            fix = "give at least one that varies" + (", or name identifiers to use in keep" if kept else "")
+            raise InputError(f"no column tells rows apart: {reasons}; {fix}")
 
     @classmethod
     def fit(
@@ -96,10 +98,14 @@ class TableEncoder:
         hash_buckets: int = 32,
         names: Sequence[str] | None = None,
         scaling: Scaling = "quartiles",
+        categorical: Sequence[str | int] = (),
+        keep: Sequence[str | int] = (),
     ) -> TableEncoder:
         """Learn columns, scales and levels from a training table.
 
-        Columns that are constant or have no values are left out, with one warning that names them all.
+        Columns that are constant, have no values or look like identifiers are left out, with one warning that names
+        them all. Identifiers are told from 50 values on, see :mod:`nrf.detect.identifiers`: levels nearly all of which
+        are distinct, free text, running numbers, and dates of which each takes a step of its own on a regular grid.
 
         Args:
             table: Whatever :func:`nrf.detect.frames.as_columns` takes, or its result.
@@ -107,21 +113,43 @@ class TableEncoder:
             hash_buckets: Into so many buckets.
             names: Names for the columns of an array.
             scaling: Divide numbers by the distance of their quartiles, or by their standard ``deviation``.
+            categorical: Columns, by name or place, whose values are levels whatever they look like: codes, zones.
+            keep: Columns to keep though they look like identifiers.
         """
         if scaling not in get_args(Scaling):
             raise InputError(f"scaling must be 'quartiles' or 'deviation', got {scaling!r}")
         if isinstance(table, Frame) and names is not None:
             raise InputError("names are for arrays, a frame has its own; give them to as_columns instead")
         frame = table if isinstance(table, Frame) else as_columns(table, names)
-        columns = tuple(
-            fit_column(name, kind, frame.column(i), max_levels, hash_buckets, scaling)
-            for i, (name, kind) in enumerate(zip(frame.names, frame.kinds, strict=True))
-        )
-        encoder = cls(columns, frame.source, max_levels, hash_buckets)
-        dropped = [f"{c.name!r} ({c.reason})" for c in columns if isinstance(c, DroppedColumn)]
-        if dropped:
-            warnings.warn(f"columns left out, as they tell no row from another: {', '.join(dropped)}", stacklevel=2)
+        levels, kept = named_columns(frame.names, "categorical", categorical), named_columns(frame.names, "keep", keep)
+        columns: list[Column] = []
+        for i, (name, kind) in enumerate(zip(frame.names, frame.kinds, strict=True)):
+            values = frame.column(i)
+            why = None if i in levels | kept else why_identifier(kind, values)
+            if why is not None:
+                columns.append(DroppedColumn(name, "identifier", detail=why))
+            elif i in levels and kind != "missing":
+                columns.append(fit_levels(name, to_levels(kind, values), max_levels, hash_buckets, kind))
+            else:
+                columns.append(fit_column(name, kind, values, max_levels, hash_buckets, scaling))
+        encoder = cls(tuple(columns), frame.source, max_levels, hash_buckets)
+        message = encoder._left_out()
+        if message:
+            warnings.warn(message, stacklevel=2)
         return encoder
+
+    def _left_out(self) -> str:
+        dropped = [c for c in self.columns if isinstance(c, DroppedColumn)]
+        flat = [f"{c.name!r} ({c.reason})" for c in dropped if c.reason != "identifier"]
+        names = [f"{c.name!r} ({c.detail})" for c in dropped if c.reason == "identifier"]
+        parts = [f"columns left out, as they tell no row from another: {', '.join(flat)}"] if flat else []
+        if names:
+            listed = [c.name for c in dropped if c.reason == "identifier"]
+            parts.append(
+                f"columns left out, as they look like identifiers: {', '.join(names)}; to use them all the same give "
+                f"keep={listed}, or categorical=… for codes that stand for groups"
+            )
+        return "; ".join(parts)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -138,14 +166,20 @@ class TableEncoder:
         """Their places in the training table."""
         return tuple(i for i, c in enumerate(self.columns) if not isinstance(c, DroppedColumn))
 
+    def lacks_dropped_only(self, table: Any) -> bool:
+        """Whether a table with names has all columns but some that were left out at fit, in the order of the fit."""
+        given = names_of(table)
+        dropped = {c.name for c in self.columns if isinstance(c, DroppedColumn)} - set(given)
+        return bool(dropped) and given == tuple(name for name in self.names if name not in dropped)
+
     @cached_property
     def _starts(self) -> tuple[int, ...]:
-        """First output of each kept column, and behind them the place of the count of surprises."""
+        """First output of each kept column, and behind them the place of the count of novelties."""
         return tuple(int(s) for s in np.cumsum([0, *(len(c.outputs) for c in self.kept_columns)]))
 
     @property
     def n_outputs(self) -> int:
-        """Number of outputs; the last one counts surprises."""
+        """Number of outputs; the last one counts novelties."""
         return self._starts[-1] + 1
 
     @property
@@ -161,7 +195,7 @@ class TableEncoder:
 
     @cached_property
     def surprises(self) -> list[int]:
-        """Outputs that are 0 in all training rows: unseen levels, and the count at the end."""
+        """Outputs that are 0 in all training rows, of novelties: unseen levels, and the count at the end."""
         parts = zip(self.kept_columns, self.groups, strict=True)
         return [*(part.stop - 1 for c, (_, part) in parts if isinstance(c, CategoricalColumn)), self.n_outputs - 1]
 
@@ -198,16 +232,16 @@ class TableEncoder:
         Raises:
             SchemaError: The table does not fit; the message lists all that is wrong with it.
         """
-        frame, problems = self._read(table)
-        places = self._places(frame, problems)
+        frame, places = self.read(table)
         out = np.zeros((frame.n_rows, self.n_outputs), dtype=np.float32)
-        self._count_changed_constants(out, frame)
+        for _, changed in self.changed_constants(frame):
+            out[:, -1] += changed
         if frame.matrix is not None and self.is_numeric:
             matrix = frame.matrix
             whole = places == tuple(range(matrix.shape[1]))
             self._scale(out, lambda rows: matrix[rows] if whole else matrix[rows][:, list(places)])
             return out
-        arrays = [_in_form(c, frame.column(p)) for c, p in zip(self.kept_columns, places, strict=True)]
+        arrays = [self.in_form(c, frame, p) for c, p in zip(self.kept_columns, places, strict=True)]
         scaled = [
             a for c, a in zip(self.kept_columns, arrays, strict=True) if isinstance(c, NumericColumn | DatetimeColumn)
         ]
@@ -216,7 +250,7 @@ class TableEncoder:
         for column, start, values in zip(self.kept_columns, self._starts, arrays, strict=False):
             if isinstance(column, NumericColumn | DatetimeColumn):
                 continue
-            missing = _missing(values)
+            missing = is_missing(values)
             if isinstance(column, CategoricalColumn):
                 out[np.arange(len(out)), start + column.places(values)] = 1
             else:
@@ -227,22 +261,21 @@ class TableEncoder:
                 out[:, -1] += missing
         return out
 
-    def _count_changed_constants(self, out: npt.NDArray[np.float32], frame: Frame) -> None:
-        """Numbers that were all equal at fit and are not that now."""
+    def changed_constants(self, frame: Frame) -> Iterator[tuple[DroppedColumn, npt.NDArray[np.bool_]]]:
+        """Columns of numbers that were all equal at fit, with the rows where they are not that now."""
         by_place = frame.source == "array" or self.source == "array"
         found = {name: i for i, name in enumerate(self.names if by_place else frame.names)}
-        dropped = [c for c in self.columns if isinstance(c, DroppedColumn) and c.value is not None]
-        constants = [(found[c.name], c.value) for c in dropped if c.name in found]
-        if frame.matrix is not None and constants:
-            places, values = (np.array(part) for part in zip(*constants, strict=True))
-            given = frame.matrix[:, places]
-            out[:, -1] += (given != values.astype(given.dtype)).sum(axis=1)
-            return
-        for place, value in constants:
-            if frame.kinds[place] == "numeric":
-                out[:, -1] += frame.column(place) != value
+        for column in self.columns:
+            if not isinstance(column, DroppedColumn) or column.value is None or column.name not in found:
+                continue
+            place = found[column.name]
+            if frame.matrix is not None:
+                given = frame.matrix[:, place]
+                yield column, given != np.array(column.value).astype(given.dtype)
+            elif frame.kinds[place] == "numeric":
+                yield column, frame.column(place) != column.value
             else:  # whatever it is, it is not that number
-                out[:, -1] += 1
+                yield column, np.ones(frame.n_rows, np.bool_)
 
     def _scale(self, out: npt.NDArray[np.float32], block: Callable[[slice], Array]) -> None:
         """Fill the outputs of all scaled columns, block by block, so that little memory is needed on top.
@@ -305,7 +338,26 @@ class TableEncoder:
             raise InputError(f"the encoder has version {data['version']!r}, this nrf reads {VERSION}; fit it again")
         return config.from_json(cls, data["encoder"], "encoder")
 
-    def _read(self, table: Any) -> tuple[Frame, dict[str, str]]:
+    def read(self, table: Any) -> tuple[Frame, tuple[int, ...]]:
+        """A table as a frame, and where the kept columns are in it.
+
+        Raises:
+            SchemaError: The table does not fit.
+        """
+        frame, problems = self._frame(table)
+        return frame, self._places(frame, problems)
+
+    def in_form(self, column: KeptColumn, frame: Frame, place: int) -> Array:
+        """The values of a kept column in the form of its kind, from the place of a frame where it is."""
+        values, kind = frame.column(place), frame.kinds[place]
+        if isinstance(column, CategoricalColumn) and column.holds != "categorical":
+            return same_levels(column.holds, values) if kind == "categorical" else to_levels(column.holds, values)
+        if (column.kind == "categorical") == (values.dtype == object):
+            return values
+        # Of another kind: all are known to be missing.
+        return np.full(len(values), None) if column.kind == "categorical" else np.full(len(values), np.nan)
+
+    def _frame(self, table: Any) -> tuple[Frame, dict[str, str]]:
         if isinstance(table, Frame):
             return table, {}
         if is_table(table):
@@ -353,7 +405,8 @@ def _fit_single_precision(medians: Doubles, scales: Doubles) -> bool:
     return bool((np.abs(medians) < single.max).all() and (scales > single.tiny).all() and (scales < single.max).all())
 
 
-def _missing(values: Array) -> npt.NDArray[np.bool_]:
+def is_missing(values: Array) -> npt.NDArray[np.bool_]:
+    """Where values of a frame's column are missing."""
     if values.dtype == object:
         return np.fromiter((v is None for v in values), np.bool_, count=len(values))
     return np.isnan(values)
@@ -361,10 +414,11 @@ def _missing(values: Array) -> npt.NDArray[np.bool_]:
 
 def _misfit(column: KeptColumn, kind: Kind, values: Array) -> str | None:
     """What is wrong with values of some kind in a column; nothing, if there are none or it is the column's kind."""
-    if kind in (column.kind, "missing"):
+    wanted_kind = column.holds if isinstance(column, CategoricalColumn) else column.kind
+    if kind in (wanted_kind, column.kind, "missing"):  # levels may come as text, whatever they were
         return None
-    present = values[~_missing(values)]
-    if column.kind == "boolean" and kind == "numeric":
+    present = values[~is_missing(values)]
+    if wanted_kind == "boolean" and kind == "numeric":
         present = present[(present != 0) & (present != 1)]
     if not len(present):
         return None
@@ -373,13 +427,6 @@ def _misfit(column: KeptColumn, kind: Kind, values: Array) -> str | None:
         example = from_seconds(float(present[0])).isoformat()
     elif kind != "categorical":
         example = bool(present[0]) if kind == "boolean" else float(present[0])
-    wanted = WORDS[column.kind]
+    wanted = WORDS[wanted_kind]
     given = f"{WORDS[kind]}, for example {reprlib.repr(example)}"
     return f"column {column.name!r} had {wanted} at fit, now it has {given}; give {wanted}"
-
-
-def _in_form(column: KeptColumn, values: Array) -> Array:
-    """Values in the form of the column's kind; those of another kind are known to be missing, all of them."""
-    if (column.kind == "categorical") == (values.dtype == object):
-        return values
-    return np.full(len(values), None) if column.kind == "categorical" else np.full(len(values), np.nan)

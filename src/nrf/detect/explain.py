@@ -18,8 +18,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nrf.detect.columns import CategoricalColumn
+from nrf.detect.columns import CategoricalColumn, DatetimeColumn, DroppedColumn, NumericColumn
+from nrf.detect.encoder import TableEncoder
 from nrf.detect.features import PrincipalComponents
+from nrf.detect.given import GivenRows, Novelty, given_rows, novelties
+from nrf.detect.values import from_seconds
 from nrf.errors import InputError
 from nrf.networks import Snapshot
 from nrf.samplers import SGLD, Position, run
@@ -28,7 +31,6 @@ from nrf.seeds import stream
 if TYPE_CHECKING:
     from nrf.detect.detector import NRFDetector
 
-Group = tuple[str, slice]
 NEAR_ROWS = 8
 """Typical rows that are tried as goals beside the climb's."""
 TYPICAL_ROWS = 5000
@@ -43,9 +45,13 @@ class Change:
 
     feature: str
     value: Any
+    """The row's own value; ``None`` if it is missing."""
     typical: Any
+    """The value in its place in the counterfactual."""
     contribution: float
     """Part of the potential this feature costs the row: negative = makes it abnormal."""
+    reason: str | None = None
+    """Why the value is new, if nothing like it was there at fit: a level never seen, a missing value, …"""
 
 
 @dataclass(frozen=True)
@@ -58,9 +64,11 @@ class Explanation:
     changes: tuple[Change, ...]
     """The features that had to move, the costliest first; empty if the row is normal as it is."""
     contributions: dict[str, float]
-    """Of every feature; they sum to the potential of the row less that of its revision."""
+    """Of every feature. They sum to the potential of the row less that of its revision; if it is normal as it is, less
+    that of the typical row where its climb ends."""
     revised: dict[str, Any]
-    """The counterfactual row, in the user's units."""
+    """The counterfactual row: all columns of the row that was given, with its own values where nothing had to move. As
+    a table of one row it scores ``revised_score``."""
     revised_score: float
     reached: bool
     """Whether the counterfactual is above the threshold."""
@@ -85,20 +93,48 @@ def explain(detector: NRFDetector, X: Any, *, max_steps: int = 500, target: floa
         raise InputError("images have no columns to explain; use counterfactual_images")
     if detector.combine != "potential":
         raise InputError("ranks have no gradient: explain a detector with combine='potential'")
-    rows = detector._encode(X)
+    valid = detector._valid(X)
+    rows, given, new = detector._rows_of(valid), given_rows(encoder, valid), novelties(encoder, valid)
     field = _Field(detector)
     middle = float(np.median(detector.calibration_.scores)) if target is None else target
     revised = field.climb(rows, middle, max_steps)
     scores = field.values(rows)
     p_values = detector.calibration_.p_values(scores.cpu().numpy())
-    groups = [*encoder.groups, (encoder.output_names[-1], slice(encoder.n_outputs - 1, encoder.n_outputs))]
     known = detector._calibration_rows[:TYPICAL_ROWS]
     values = field.values(known)
     typical = known[values >= values.median()]
     return [
-        _explain_row(detector, field, groups, row, [goal, *_nearest(typical, row)], float(score), float(p))
-        for row, goal, score, p in zip(rows, revised, scores, p_values, strict=True)
+        _explain_row(detector, field, _Row(row, i, given, new[i]), [goal, *_nearest(typical, row)], score, p)
+        for i, (row, goal, score, p) in enumerate(zip(rows, revised, scores.tolist(), p_values.tolist(), strict=True))
     ]
+
+
+@dataclass(frozen=True)
+class _Group:
+    """One column of the user's, as the counterfactual moves it."""
+
+    name: str
+    place: slice
+    """Its outputs; none, if it was left out at fit as constant."""
+    count: int = 0
+    """How much of the count of novelties, the last output, is its own."""
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A row, encoded and as it was given."""
+
+    encoded: Tensor
+    i: int
+    given: GivenRows
+    new: Sequence[Novelty]
+
+    def groups(self, encoder: TableEncoder) -> list[_Group]:
+        """The columns that have outputs, and those left out that count as novelties."""
+        counted = [novelty.column for novelty in self.new if novelty.counted]
+        kept = [_Group(name, place, int(name in counted)) for name, place in encoder.groups]
+        names = {group.name for group in kept}
+        return [*kept, *(_Group(name, slice(0, 0), 1) for name in counted if name not in names)]
 
 
 def _nearest(typical: Tensor, row: Tensor) -> Tensor:
@@ -163,7 +199,9 @@ def revised_rows(
 
     rng = stream(random_state, "revision", device=rows.device)
     (revised,) = run(sampler, (rows,), slope, n_steps, rng).position
-    return [_rounded(encoder.decode(_snapped(detector, row).cpu().numpy())) for row in known * revised]
+    given = given_rows(encoder, detector._valid(X))
+    decoded = [_values(encoder, _snapped(encoder, row)) for row in known * revised]
+    return [{name: given.in_kind(i, name, v) for name, v in values.items()} for i, values in enumerate(decoded)]
 
 
 class _Field:
@@ -216,59 +254,66 @@ class _Field:
 
 
 def _explain_row(
-    detector: NRFDetector,
-    field: _Field,
-    groups: Sequence[Group],
-    row: Tensor,
-    goals: Sequence[Tensor],
-    score: float,
-    p: float,
+    detector: NRFDetector, field: _Field, row: _Row, goals: Sequence[Tensor], score: float, p: float
 ) -> Explanation:
     encoder = detector.encoder_
     assert encoder is not None
-    threshold = detector.offset_
-    goals = [_snapped(detector, goal) for goal in goals]
+    threshold, groups = detector.offset_, row.groups(encoder)
+    goals = [_snapped(encoder, goal) for goal in goals]
     moved: list[int] = []
-    counterfactual, found = row, score
+    counterfactual, found = row.encoded, score
     if score < threshold:
-        ways = [_way(field, groups, row, goal, threshold) for goal in goals]
+        ways = [_way(field, groups, row.encoded, goal, threshold) for goal in goals]
         moved, counterfactual, found = min(ways, key=lambda way: (way[2] < threshold, len(way[0]), -way[2]))
-    contributions = _along_the_line(field, groups, counterfactual if moved else goals[0], row)
-    before, after = (_rounded(encoder.decode(r.cpu().numpy())) for r in (row, counterfactual))
-    values = np.array([contributions[groups[i][0]] for i in moved])
+    contributions = _along_the_line(field, groups, counterfactual if moved else goals[0], row.encoded)
+    own, reasons = row.given.rows[row.i], {novelty.column: novelty.reason for novelty in row.new}
+    typical: dict[str, Any] = {c.name: c.value for c in encoder.columns if isinstance(c, DroppedColumn)}
+    typical |= _values(encoder, counterfactual)
+    names = sorted((groups[i].name for i in moved), key=contributions.__getitem__)
     changes = tuple(
-        Change(name, before.get(name), after.get(name), contributions[name])
-        for name in (groups[moved[i]][0] for i in np.argsort(values))
+        Change(
+            name, own.get(name), row.given.in_kind(row.i, name, typical[name]), contributions[name], reasons.get(name)
+        )
+        for name in names
     )
-    return Explanation(score, threshold, p, changes, contributions, after, found, found >= threshold)
+    revised = own | {change.feature: change.typical for change in changes}
+    return Explanation(score, threshold, p, changes, contributions, revised, found, found >= threshold)
 
 
-def _rounded(values: dict[str, Any]) -> dict[str, Any]:
-    """Numbers to the six digits that 32 bits carry through the encoding and back."""
-    return {name: float(f"{v:.6g}") if isinstance(v, float) else v for name, v in values.items()}
+def _values(encoder: TableEncoder, row: Tensor) -> dict[str, Any]:
+    """A row in the user's units, numbers and times rounded as they were at fit: 32 bits do not carry all digits."""
+    values: dict[str, Any] = encoder.decode(row.cpu().numpy())
+    for column, (name, place) in zip(encoder.kept_columns, encoder.groups, strict=True):
+        if isinstance(column, NumericColumn | DatetimeColumn) and values[name] is not None:
+            number = column.rounded(column.decoded(float(row[place.start])))
+            if isinstance(column, DatetimeColumn):
+                values[name] = from_seconds(number)
+            else:
+                values[name] = int(number) if column.integer else number
+    return values
 
 
-def _snapped(detector: NRFDetector, goal: Tensor) -> Tensor:
-    """The revised row with its categories made whole again: one level, and no flags in between."""
-    encoder = detector.encoder_
-    assert encoder is not None
+def _snapped(encoder: TableEncoder, goal: Tensor) -> Tensor:
+    """The revised row with values that a row can have: one level, no flags in between, numbers and times rounded."""
     snapped = goal.clone()
-    columns = {column.name: column for column in encoder.kept_columns}
-    for name, place in encoder.groups:
-        part, column = snapped[place], columns[name]
+    for column, (_, place) in zip(encoder.kept_columns, encoder.groups, strict=True):
+        part = snapped[place]
         if isinstance(column, CategoricalColumn):
-            level = int(part[:-1].argmax()) if len(part) > 1 else 0  # the last output is "unseen": never a goal
-            snapped[place] = torch.nn.functional.one_hot(torch.tensor(level), len(part)).to(part)
-        elif hasattr(column, "common"):
+            hot = part[:-1].clone()  # the last output is "unseen": never a goal
+            hot[[i for i, example in enumerate(column.examples) if example is None]] = -torch.inf
+            snapped[place] = torch.nn.functional.one_hot(hot.argmax(), len(part)).to(part)
+        elif isinstance(column, NumericColumn | DatetimeColumn):
+            snapped[place.start] = column.encoded(column.rounded(column.decoded(float(part[0]))))
+            if column.has_missing:
+                snapped[place.start + 1] = float(part[1] > 0.5)
+        else:
             snapped[place] = (part > 0.5).to(part)
-        elif len(part) == 2:  # a value and its flag
-            snapped[place.start + 1] = float(part[1] > 0.5)
     snapped[-1] = 0.0
     return snapped
 
 
 def _way(
-    field: _Field, groups: Sequence[Group], row: Tensor, goal: Tensor, threshold: float
+    field: _Field, groups: Sequence[_Group], row: Tensor, goal: Tensor, threshold: float
 ) -> tuple[list[int], Tensor, float]:
     """Features to move towards a goal, the row with them moved, and its potential."""
     moved = _smallest_set(field, groups, row, goal, threshold)
@@ -276,16 +321,17 @@ def _way(
     return moved, there, float(field.values(there[None])[0])
 
 
-def _moved(row: Tensor, goal: Tensor, groups: Sequence[Group]) -> Tensor:
+def _moved(row: Tensor, goal: Tensor, groups: Sequence[_Group]) -> Tensor:
     out = row.clone()
-    for _, place in groups:
-        out[place] = goal[place]
+    for group in groups:
+        out[group.place] = goal[group.place]
+        out[-1] -= group.count
     return out
 
 
-def _smallest_set(field: _Field, groups: Sequence[Group], row: Tensor, goal: Tensor, threshold: float) -> list[int]:
+def _smallest_set(field: _Field, groups: Sequence[_Group], row: Tensor, goal: Tensor, threshold: float) -> list[int]:
     """Features to move to the goal until the row is above the threshold: added greedily, then thinned out."""
-    left = [i for i, (_, place) in enumerate(groups) if not torch.equal(row[place], goal[place])]
+    left = [i for i, g in enumerate(groups) if g.count or not torch.equal(row[g.place], goal[g.place])]
     chosen: list[int] = []
 
     def value(indices: Sequence[int]) -> float:
@@ -301,7 +347,7 @@ def _smallest_set(field: _Field, groups: Sequence[Group], row: Tensor, goal: Ten
     return chosen
 
 
-def _along_the_line(field: _Field, groups: Sequence[Group], start: Tensor, end: Tensor) -> dict[str, float]:
+def _along_the_line(field: _Field, groups: Sequence[_Group], start: Tensor, end: Tensor) -> dict[str, float]:
     """Integral of the gradient from start to end by feature; what the sum leaves over is shared out, so it is exact."""
     weights = (torch.arange(PATH_STEPS, device=end.device, dtype=end.dtype) + 0.5) / PATH_STEPS
     line = start + weights[:, None] * (end - start)
@@ -310,4 +356,5 @@ def _along_the_line(field: _Field, groups: Sequence[Group], start: Tensor, end: 
     total, difference = parts.sum(), ends[1] - ends[0]
     slack = (difference - total) / parts.abs().sum().clamp_min(1e-12)
     parts = parts + slack * parts.abs()
-    return {name: float(parts[place].sum()) for name, place in groups}
+    each = float(parts[-1]) / max(1, sum(group.count for group in groups))  # every novelty counts the same
+    return {group.name: float(parts[group.place].sum()) + each * group.count for group in groups}

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from nrf.detect.columns import Doubles, Kind
+from nrf.detect.values import Doubles, Kind
 from nrf.errors import InputError
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def as_columns(data: Any, names: Sequence[str] | None = None) -> Frame:
 
 def read_columns(data: Any, names: Sequence[str] | None = None) -> tuple[Frame, dict[str, str]]:
     """:func:`as_columns` with the columns that cannot be used, and why, instead of an error."""
-    table = _as_table(data)
+    table = as_table(data)
     if table is None:
         return _read_array(as_array(data), names)
     columns = tuple(table.columns)
@@ -104,13 +104,42 @@ def read_columns(data: Any, names: Sequence[str] | None = None) -> tuple[Frame, 
 
 
 def in_common_form(data: Any) -> Any:
-    """Data that scikit-learn would misread in a form that it reads: masked values as NaN, record batches as tables."""
+    """Data that scikit-learn would misread in a form that it reads: masked values as NaN, record batches as tables.
+
+    Raises:
+        InputError: It is an array with a column of something else than numbers; the column is named.
+    """
     if isinstance(data, np.ma.MaskedArray):
-        return as_array(data)
+        data = as_array(data)
+    if isinstance(data, list | tuple) or (isinstance(data, np.ndarray) and data.dtype.kind in "OUSMm"):
+        _require_numbers(data)
     arrow = sys.modules.get("pyarrow")
     if arrow is not None and isinstance(data, arrow.RecordBatch):
         return arrow.Table.from_batches([data])
     return data
+
+
+def _require_numbers(data: Any) -> None:
+    try:
+        array = as_array(data)
+    except ValueError:
+        return  # scikit-learn says what is wrong with its shape
+    columns = array.T if array.dtype.kind in "OUSMm" else ()
+    for i, values in enumerate(columns):
+        odd = next((v for v in values.tolist() if not _is_number(v)), None)
+        if odd is not None or values.dtype.kind in "Mm":
+            raise InputError(
+                f"column x{i} of the array holds {reprlib.repr(odd or values[0])}, which is no number; for columns of "
+                "other kinds give a data frame, such as pandas.DataFrame(X)"
+            )
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        float(0 if value is None else value)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def taken(data: Any, places: npt.NDArray[np.intp]) -> Any:
@@ -126,7 +155,13 @@ def taken(data: Any, places: npt.NDArray[np.intp]) -> Any:
 
 def is_table(data: Any) -> bool:
     """Whether the data has columns with names of their own."""
-    return _as_table(data) is not None
+    return as_table(data) is not None
+
+
+def names_of(data: Any) -> tuple[str, ...]:
+    """Names of the columns, if they have names of their own."""
+    table = as_table(data)
+    return () if table is None else tuple(table.columns)
 
 
 def as_array(data: Any) -> Array:
@@ -213,7 +248,7 @@ def _count_infinite(matrix: Array) -> list[tuple[int, int]]:
 # ----------------------------------------------------------------------------------------------------- data frames
 
 
-def _as_table(data: Any) -> nw.DataFrame[Any] | None:
+def as_table(data: Any) -> nw.DataFrame[Any] | None:
     """The data behind one interface if it has named columns, else ``None``."""
     if isinstance(data, np.ndarray | list | tuple | dict) or sparse.issparse(data):
         return None
@@ -305,7 +340,7 @@ def _read_series(series: nw.Series[Any]) -> _Read:
     if isinstance(dtype, nw.Duration):
         return _Read("numeric", _doubles(series.dt.total_microseconds()) / 1e6)
     if isinstance(dtype, nw.Categorical | nw.Enum):
-        return _Read("categorical", _objects([_level(v) for v in _without_missing(series.to_list())]))
+        return _Read("categorical", _objects([_level(v) for v in without_missing(series.to_list())]))
     return _read_objects(series.to_list())
 
 
@@ -365,14 +400,14 @@ def _class_of(kind: type) -> _Class:
     return next((name for name, types in order if issubclass(kind, types)), "other")
 
 
-def _without_missing(values: list[Any]) -> list[Any]:
+def without_missing(values: list[Any]) -> list[Any]:
     """The values with ``None`` for all that stands for a missing one; types that never do are not looked at twice."""
     doubtful = {t for t in set(map(type, values)) if not issubclass(t, str | int)}
     return [None if type(v) in doubtful and _is_missing(v) else v for v in values]
 
 
 def _read_objects(raw: list[Any]) -> _Read:
-    values = _without_missing(raw)
+    values = without_missing(raw)
     classes = {_class_of(t) for t in set(map(type, values)) - {type(None)}}
     if not classes:
         return _NOTHING

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,8 +44,9 @@ def encoder_nodes(encoder: TableEncoder) -> EncoderGraph:
     If all columns with outputs are numeric, there is one input ``input`` of floats, shape (N, d), with the d columns of
     the training table in their order. Otherwise each column with outputs, and each with a constant number, is an input
     of its own under its name, shape (N, 1): floats for numbers and booleans (as 0 and 1), 64-bit floats for times (as
-    seconds since 1970 in UTC, which 32 bits would round to minutes), strings for categories. Floats have 32 bits, or 64
-    where 32 would round numbers by more than a 100,000th of their scale: those far from zero that differ by little.
+    seconds since 1970 in UTC, which 32 bits would round to minutes), strings for categories (numbers that are treated
+    as levels as text: 7, 2.5). Floats have 32 bits, or 64 where 32 would round numbers by more than a 100,000th of
+    their scale: those far from zero that differ by little.
     NaN and the empty string are missing values. Infinite numbers are not refused here: they count as very large ones.
 
     Args:
@@ -159,15 +160,15 @@ class _Graph:
         """Some columns of a matrix."""
         return self.add("Gather", x, self.constant(np.array(places, dtype=np.int64)), axis=1)
 
-    def lookup(self, x: str, keys: Sequence[str]) -> str:
-        """The place of each string among the keys, their number if it is none of them."""
+    def lookup(self, x: str, places: Mapping[str, int], other: int) -> str:
+        """The place of each string, another one for those that have none."""
         return self.add(
             "LabelEncoder",
             x,
             domain="ai.onnx.ml",
-            keys_strings=list(keys),
-            values_int64s=list(range(len(keys))),
-            default_int64=len(keys),
+            keys_strings=list(places),
+            values_int64s=list(places.values()),
+            default_int64=other,
         )
 
     def emit(self, x: str, outputs: Sequence[int]) -> None:
@@ -212,17 +213,17 @@ class _Graph:
         self.surprises.append(self.cast(self.add("Not", same), "FLOAT"))
 
     def emit_levels(self, column: CategoricalColumn, x: str) -> None:
-        """One output a level, one for the empty string if missing values are expected, one for all others."""
-        keys = [*column.levels, ""] if column.has_missing else column.levels
-        depth = self.constant(np.array(len(keys) + 1, dtype=np.int64))
+        """One output per level, for rare and other levels as the column has it; the empty string is a missing value."""
+        places = {level: column.place(level) for level in column.levels} | {"": column.place(None)}
+        n_outputs = len(column.outputs)
+        depth = self.constant(np.array(n_outputs, dtype=np.int64))
         zero_one = self.constant(np.array([0, 1], dtype=np.float32))
-        hot = self.add("OneHot", self.lookup(x, keys), depth, zero_one, axis=-1)
+        hot = self.add("OneHot", self.lookup(x, places, column.place_of_others), depth, zero_one, axis=-1)
         start = self.starts[column.name]
         flat = self.add("Squeeze", hot, self.constant(np.array([1], dtype=np.int64)))
-        self.emit(flat, range(start, start + len(keys) + 1))
+        self.emit(flat, range(start, start + n_outputs))
         if not column.has_missing:
-            given = self.cast(self.lookup(x, [""]), "FLOAT")
-            self.surprises.append(self.add("Sub", self.constant(np.array(1, dtype=np.float32)), given))
+            self.surprises.append(self.cast(self.lookup(x, {"": 1}, 0), "FLOAT"))
 
     def finish(self, n_outputs: int) -> str:
         """Count the surprises and bring all outputs into their order."""

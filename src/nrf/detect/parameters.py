@@ -44,6 +44,8 @@ def check_parameters(detector: NRFDetector) -> None:
     widths = detector.widths
     if widths is not None and not (isinstance(widths, Sequence) and widths and all(map(_is_count, widths))):
         raise InputError(f"widths must be whole numbers from 1 on, such as (256, 128), got {widths!r}")
+    for name in ("categorical", "keep"):
+        _check_columns(name, getattr(detector, name))
     if detector.potential is not None and not isinstance(detector.potential, nn.Module):
         raise InputError(f"potential must be a torch module, got {detector.potential!r}")
     step = detector.features
@@ -54,6 +56,16 @@ def check_parameters(detector: NRFDetector) -> None:
 
 def _is_count(value: object) -> bool:
     return not isinstance(value, bool) and isinstance(value, numbers.Integral) and int(value) >= 1
+
+
+def _check_columns(name: str, columns: object) -> None:
+    if columns is None:
+        return
+    if isinstance(columns, str) or not isinstance(columns, Sequence):
+        raise InputError(f"{name} must be a list of columns, such as ['code'], got {columns!r}")
+    odd = [c for c in columns if isinstance(c, bool) or not isinstance(c, str | numbers.Integral)]
+    if odd:
+        raise InputError(f"{name} takes names of columns, or their places from 0 on, got {odd[0]!r}")
 
 
 def check_device(device: str) -> None:

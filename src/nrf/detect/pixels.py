@@ -29,6 +29,12 @@ class PixelScale:
     def fit(cls, images: Any) -> PixelScale:
         """From training images ``(n, channels, height, width)``."""
         array = _checked(images)
+        height, width, channels = array.shape[1:]
+        if channels in (1, 3, 4) and channels < min(height, width) and (channels != 4 or height == width):
+            raise InputError(
+                f"images of shape {array.shape[1:]} seem to have their channels last; bring them to the front with "
+                "np.moveaxis(X, -1, 1)"
+            )
         low, high = float(array.min()), float(array.max())
         if array.dtype == np.uint8:
             low, high = 0.0, 255.0

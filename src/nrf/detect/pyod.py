@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -51,6 +52,8 @@ class NRF(BaseDetector):  # type: ignore[misc]
         potential: A module of your own in place of the default one.
         generator: A generator of your own.
         max_levels: Categorical columns with more levels are hashed.
+        categorical: Columns, by name or place, whose values are levels whatever they look like.
+        keep: Columns to keep though they look like identifiers.
         scaling: Divide numbers by the distance of their ``quartiles``, or by their standard ``deviation``.
         device: Where to compute.
         verbose: Progress: None shows it on a terminal, 1 everywhere, 0 nowhere.
@@ -83,6 +86,8 @@ class NRF(BaseDetector):  # type: ignore[misc]
         potential: nn.Module | None = None,
         generator: LatentGenerator | None = None,
         max_levels: int = 64,
+        categorical: Sequence[str | int] | None = None,
+        keep: Sequence[str | int] | None = None,
         scaling: Scaling = "quartiles",
         device: str = "cpu",
         verbose: int | None = None,
@@ -105,6 +110,8 @@ class NRF(BaseDetector):  # type: ignore[misc]
         self.potential = potential
         self.generator = generator
         self.max_levels = max_levels
+        self.categorical = categorical
+        self.keep = keep
         self.scaling = scaling
         self.device = device
         self.verbose = verbose
