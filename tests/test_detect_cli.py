@@ -265,9 +265,9 @@ def test_fit_shows_the_columns_before_it_trains(data, tmp_path, monkeypatch, cap
 
 
 def test_the_table_of_columns(run, tmp_path):
-    rows = table().append_column("day", pa.array(np.arange(N) * 86_400, pa.timestamp("s")))
+    rows = table().append_column("day", pa.array(3 * np.arange(N) % 10 * 86_400, pa.timestamp("s")))
     rows = rows.append_column("ok", pa.array(BAD)).append_column("none", pa.nulls(N))
-    rows = rows.append_column("size", pa.array([None if i % 7 == 0 else i for i in range(N)]))
+    rows = rows.append_column("size", pa.array([None if i % 7 == 0 else i % 10 for i in range(N)]))
     parquet.write_table(rows, tmp_path / "x.parquet")
     printed = fit(run, tmp_path / "x.parquet", tmp_path / "m", "--drop", "kind", "--id", "label")
     shown = {re.split(r"\s{2,}", line)[0]: re.split(r"\s{2,}", line)[1:] for line in printed.splitlines()[1:12]}
@@ -275,9 +275,9 @@ def test_the_table_of_columns(run, tmp_path):
     assert shown["amount"][0] == "number"
     assert re.fullmatch(r"-[\d.]+ … 60", shown["amount"][1])
     assert shown["city"] == ["levels", "2"]
-    assert shown["day"] == ["date", "1970-01-01 00:00:00 … 1970-08-28 00:00:00 UTC"]
+    assert shown["day"] == ["date", "1970-01-01 00:00:00 … 1970-01-10 00:00:00 UTC"]
     assert shown["ok"] == ["boolean"]
-    assert shown["size"] == ["number", "1 … 239, some missing"]
+    assert shown["size"] == ["number", "0 … 9, some missing"]
     assert shown["site"] == ["left out", "constant"]
     assert shown["none"] == ["left out", "all missing"]
     assert shown["kind"] == ["left out", "--drop"]
@@ -346,6 +346,7 @@ def test_ids_are_copied_and_labels_passed_over(run, tmp_path, name, fdr, monkeyp
         blank = "" if (source.suffix, target) == (".csv", "s.parquet") else None
         assert got["order"] == [blank if v is None else v for v in with_ids()["order"].to_pylist()]
         assert [int(v) for v in got["id_score"]] == list(range(N))
+        assert got["row"] == list(range(1, N + 1))
         first, second, third = np.argsort(got["score"], kind="stable")[:3].tolist()
         lines = [re.split(r"\s{2,}", line) for line in printed.splitlines()[-4:]]
         assert lines[0] == ["order", "score", "row", "score", "p-value"]

@@ -121,8 +121,7 @@ def test_csv_and_parquet_outputs_hold_the_same(detector, tmp_path):
 
 @pytest.mark.parametrize("rate", [0.01, 0.3, 0.6, 0.9])
 @pytest.mark.parametrize("name", ["s.csv", "s.parquet"])
-def test_false_discoveries_are_those_of_the_whole_file(detector, tmp_path, rate, name, monkeypatch):
-    monkeypatch.setattr("nrf.detect.stream.BATCH_ROWS", 40)  # of the second pass
+def test_false_discoveries_are_those_of_the_whole_file(detector, tmp_path, rate, name):
     data = table(seed=3)
     odd = data.set_column(0, "amount", pa.array(np.where(np.arange(N) % 3 == 0, 1e6, 1.0)))
     source, out = write(odd, tmp_path / "x.csv"), tmp_path / name
