@@ -362,7 +362,7 @@ def test_normal_rows_with_names_of_their_own_are_not_flagged():
 
 
 def test_the_detectors_parameters(tmp_path):
-    table = planes(60)
+    table = planes(120)
     settings = {"keep": ["row"], "categorical": ["year", 1], "iterations": 3, "random_state": 0}
     with pytest.warns(UserWarning, match=r"'note' \(free text\)"):
         detector = NRFDetector(**settings).fit(table)

@@ -619,3 +619,16 @@ def test_any_text_is_a_table_or_an_input_error(tmp_path_factory, content):
         assert read_table(source).num_rows > 0
     except InputError as error:
         assert "t.csv" in str(error)  # noqa: PT017
+
+
+def test_numbers_treated_as_levels_in_python_are_found_in_a_file(tmp_path):
+    rng = np.random.default_rng(0)
+    table = pa.table({"zone": rng.integers(1, 6, 200), "size": rng.normal(size=200)})
+    detector = NRFDetector(categorical=["zone"], iterations=5, random_state=0).fit(table)
+    csv.write_csv(table, tmp_path / "rows.csv")
+    score_stream(detector, tmp_path / "rows.csv", tmp_path / "scores.csv")
+    found = csv.read_csv(tmp_path / "scores.csv")["score"].to_numpy()
+    np.testing.assert_allclose(found, detector.score_samples(table), rtol=1e-6)
+    (tmp_path / "odd.csv").write_text("zone,size\nnorth,1.0\n")
+    with pytest.raises(InputError, match="'zone', row 1: 'north' is no number"):
+        score_stream(detector, tmp_path / "odd.csv", tmp_path / "scores.csv")

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nrf.detect.columns import CategoricalColumn, Column, DroppedColumn, KeptColumn, NumericColumn
+from nrf.detect.values import Kind
 from nrf.errors import InputError
 
 DAY = 86_400
@@ -27,12 +28,15 @@ def converted(path: Path, column: Column, text: Any, first: int) -> Any:
         first: Number of the first row, for errors.
     """
     text = with_missing(text)
+    kind: Kind = "missing" if isinstance(column, DroppedColumn) else column.kind
     if isinstance(column, CategoricalColumn):
+        kind = column.holds
+    if kind == "categorical":
         return text
     pa, pc = arrow(), arrow("compute")
     text = pc.utf8_trim_whitespace(text)
     text = pc.if_else(pc.equal(text, ""), pa.scalar(None, pa.string()), text)
-    ways = [_to(pa.float64())] if isinstance(column, DroppedColumn) else _ways(column)
+    ways = [_to(pa.float64())] if isinstance(column, DroppedColumn) else _ways(column, kind)
     for way in ways:
         values = _tried(way, text)
         if values is not None:
@@ -44,7 +48,7 @@ def converted(path: Path, column: Column, text: Any, first: int) -> Any:
         middle = (good + bad) // 2
         good, bad = (good, middle) if _tried(ways[0], text.slice(0, middle)) is None else (middle, bad)
     value = text[good].as_py()
-    raise InputError(f"{path}: column {column.name!r}, row {first + good}: {value!r} is {WANTED[column.kind]}")
+    raise InputError(f"{path}: column {column.name!r}, row {first + good}: {value!r} is {WANTED[kind]}")
 
 
 def with_missing(text: Any) -> Any:
@@ -64,16 +68,16 @@ def _to(kind: Any) -> Callable[[Any], Any]:
     return lambda text: arrow("compute").cast(text, kind)
 
 
-def _ways(column: KeptColumn) -> list[Callable[[Any], Any]]:
+def _ways(column: KeptColumn, kind: Kind) -> list[Callable[[Any], Any]]:
     """How the text may be read, the likeliest way first."""
     pa, pc = arrow(), arrow("compute")
 
     def time_of_day(text: Any) -> Any:
         return pc.cast(pc.cast(pc.binary_join_element_wise("1970-01-01", text, " "), pa.timestamp("s")), pa.int64())
 
-    if column.kind == "datetime":
+    if kind == "datetime":
         return [_to(pa.timestamp(unit, tz)) for unit in ("us", "ns") for tz in (None, "UTC")]
-    if column.kind == "boolean":
+    if kind == "boolean":
         return [_to(pa.bool_())]
     clock = isinstance(column, NumericColumn) and column.integer and column.low >= 0 and column.high < DAY
     return [_to(pa.float64()), time_of_day] if clock else [_to(pa.float64())]
