@@ -221,6 +221,19 @@ def test_many_levels():
     agree(run(encoder, table), encoder.encode(table))
 
 
+@pytest.mark.parametrize("missing", [False, True])
+def test_rare_levels(missing):
+    """Rare levels and those that were not there at fit share an output; a missing value does not."""
+    levels = ["a"] * 60 + ["b"] * 40 + [f"r{i}" for i in range(20)] + [None] * (20 * missing)
+    table = pd.DataFrame({"c": levels, "x": np.linspace(0, 1, len(levels)), "code": [7, 8] * (len(levels) // 2)})
+    encoder = TableEncoder.fit(table, categorical=["code"])
+    assert encoder.columns[0].rare
+    rows = pd.DataFrame({"c": ["a", "r3", "never seen", None], "x": 0.5, "code": [7, 8, 9, None]})
+    for data in (table, rows):
+        feed = data.assign(code=[None if v != v else str(int(v)) for v in data["code"]])
+        agree(run(encoder, feed), encoder.encode(data))
+
+
 def test_hashed_columns_cannot_be_exported():
     table = pd.DataFrame({"a": [str(i) for i in range(9)], "b": range(9), "c": list("xyzuvwrst")})
     encoder = TableEncoder.fit(table, max_levels=4)
