@@ -110,10 +110,12 @@ class ProgressBar:
     ) -> None:
         if not self._shown:
             return
+        last = self.text() if kind else f"{self.label}: took {duration(time.monotonic() - self._began)}"
         if self._bar is not None:
+            self._bar.update(self._task, description=last)
             self._bar.stop()
         elif kind is None:
-            _say(f"{self.label}: took {duration(time.monotonic() - self._began)}")
+            _say(last)
 
 
 def duration(seconds: float) -> str:
