@@ -92,9 +92,9 @@ class ProgressBar:
         if self._hidden or now - self._began < self._wait:
             return
         if self._bar is not None:
+            self._bar.update(self._task, completed=self._done, description=self.text())
             if not self._shown:
                 self._bar.start()
-            self._bar.update(self._task, completed=self._done, description=self.text())
         elif not self._shown or now - self._told >= LINE_EVERY:
             _say(self.text())
             self._told = now
