@@ -111,7 +111,7 @@ def test_no_fit_of_finite_data_ends_in_an_error(kind, n, d):
 
 
 def _failing(monkeypatch, times):
-    """Let the first so many attempts fail at their 21st iteration."""
+    """Let the weights of the first so many attempts be lost at their 25th iteration."""
     begun = []
     build = Trainer.__init__
 
@@ -121,7 +121,9 @@ def _failing(monkeypatch, times):
         attempt, update = len(begun), learner.update
 
         def fails(batch, rng):
-            if attempt <= times and self.step >= 20:
+            if attempt <= times and self.step >= 24:
+                for parameter in learner.modules["potential"].parameters():
+                    parameter.data.fill_(float("nan"))
                 raise NonFiniteError("lost")
             return update(batch, rng)
 

@@ -73,7 +73,8 @@ def test_the_time_left_fits_on_every_terminal(monkeypatch, clock, width):
             clock.now += 2.5
             bar.advance()
             bar.show({"u_data": 1.234567, "u_revised": -12.34567, "potential_loss": 123.4567})
-    assert "NRFDetector 3 %, 40 min left" in terminal.getvalue()
+    assert "NRFDetector 0 %, 42 min left" in terminal.getvalue()
+    assert "NRFDetector: took 75 s" in terminal.getvalue()
 
 
 def test_quiet_is_silent_on_a_terminal(monkeypatch, clock):

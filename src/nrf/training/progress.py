@@ -92,9 +92,9 @@ class ProgressBar:
         if self._hidden or now - self._began < self._wait:
             return
         if self._bar is not None:
+            self._bar.update(self._task, completed=self._done, description=self.text())
             if not self._shown:
                 self._bar.start()
-            self._bar.update(self._task, completed=self._done, description=self.text())
         elif not self._shown or now - self._told >= LINE_EVERY:
             _say(self.text())
             self._told = now
@@ -110,10 +110,12 @@ class ProgressBar:
     ) -> None:
         if not self._shown:
             return
+        last = self.text() if kind else f"{self.label}: took {duration(time.monotonic() - self._began)}"
         if self._bar is not None:
+            self._bar.update(self._task, description=last)
             self._bar.stop()
         elif kind is None:
-            _say(f"{self.label}: took {duration(time.monotonic() - self._began)}")
+            _say(last)
 
 
 def duration(seconds: float) -> str:
