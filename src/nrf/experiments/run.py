@@ -112,13 +112,14 @@ def _require_same_run(folder: RunFolder, description: dict[str, Any], *, resume:
         return False
     if not resume:
         raise InputError(f"{folder.path} already holds a run; add --resume to go on with it, or choose another --out")
-    stored, config = folder.describe(), description["config"]
-    if stored.get("preset") != description["preset"]:
-        raise InputError(f"{folder.path} holds a run of preset {stored.get('preset')!r}, not {description['preset']!r}")
+    name, preset = stored_preset(folder.path)
+    stored, config = to_json(preset), description["config"]  # read and written again: with fields newer than the run
+    if name != description["preset"]:
+        raise InputError(f"{folder.path} holds a run of preset {name!r}, not {description['preset']!r}")
     changeable = set(CHANGEABLE)
     if config["train"]["lr_final"] < 1:  # the schedule hangs on the length
         changeable -= {"train.iterations", "train.epochs"}
-    fixed = {k: v for k, v in differences(stored.get("config"), config).items() if k not in changeable}
+    fixed = {k: v for k, v in differences(stored, config).items() if k not in changeable}
     if fixed:
         what = ", ".join(f"{k} was {old!r}, now {new!r}" for k, (old, new) in fixed.items())
         raise InputError(f"{folder.path} cannot be resumed with other settings: {what}; choose another --out")
