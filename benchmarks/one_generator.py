@@ -1,6 +1,7 @@
 """What training gives on four kinds of data: the table of docs/learners.md that tells one g from two.
 
     python benchmarks/one_generator.py gmm --preset gmm-paper --iterations 15000 --replicas 4
+    python benchmarks/one_generator.py averages --iterations 4000
     python benchmarks/one_generator.py digits
     python benchmarks/one_generator.py kddcup --preset kddcup-sgld-released --epochs 3
     python benchmarks/one_generator.py tables --folder TABLES
@@ -37,7 +38,7 @@ Numbers = dict[str, float]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=("gmm", "digits", "kddcup", "tables"))
+    parser.add_argument("what", choices=("gmm", "averages", "digits", "kddcup", "tables"))
     parser.add_argument("--preset", help="of gmm and kddcup")
     parser.add_argument("--iterations", type=int, default=15_000, help="gmm: length of the run")
     parser.add_argument("--replicas", type=int, default=4, help="gmm: models; digits and tables: seeds")
@@ -46,7 +47,7 @@ def main() -> None:
     parser.add_argument("--tables", nargs="+", default=["glass", "vowels", "Pima", "letter"])
     options = parser.parse_args()
     torch.set_num_threads(1)
-    makers = {"gmm": _gmm, "digits": _digits, "kddcup": _kddcup, "tables": _tables}
+    makers = {"gmm": _gmm, "averages": _averages, "digits": _digits, "kddcup": _kddcup, "tables": _tables}
     for case, models in makers[options.what](options):
         for name in models[0]:
             values = [model[name] for model in models]
@@ -55,7 +56,8 @@ def main() -> None:
 
 
 def _gmm(options: argparse.Namespace) -> Iterator[tuple[str, list[Numbers]]]:
-    preset = PRESETS[options.preset or "gmm-paper"]
+    options.preset = options.preset or "gmm-paper"
+    preset = PRESETS[options.preset]
     preset = replace(
         preset, replicas=options.replicas, train=replace(preset.train, iterations=options.iterations, keep=1)
     )
@@ -69,12 +71,35 @@ def _gmm(options: argparse.Namespace) -> Iterator[tuple[str, list[Numbers]]]:
     print(f"{seconds:.0f} s of training")
 
 
+def _averages(options: argparse.Namespace) -> Iterator[tuple[str, list[Numbers]]]:
+    """Averaged weights with statistics of their own, and with those of the last weights."""
+    preset, every = PRESETS["gmm-short"], options.iterations // 4
+    length = replace(preset.train, iterations=options.iterations, checkpoint_every=every, keep=4)
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "run"
+        train("one-g", replace(preset, replicas=options.replicas, train=length), out, quiet=True)
+        for step in range(every, options.iterations + 1, every):
+            found: dict[str, list[Numbers]] = {"last weights": [], "averaged": [], "averaged, last statistics": []}
+            for i in range(options.replicas):
+                last, own, borrowed = (
+                    Trained.load(out, averaged=averaged, step=step, replica=i) for averaged in (False, True, True)
+                )
+                for mine, other in zip(borrowed.generator.buffers(), last.generator.buffers(), strict=True):
+                    mine.copy_(other)
+                for models, model in zip(found.values(), (last, own, borrowed), strict=True):
+                    models.append(_of_samples(model, "generation", revise=False))
+            for weights, models in found.items():
+                yield f"{step}, {weights}", models
+
+
+def _of_samples(model: Trained, kind: str, *, revise: bool) -> Numbers:
+    samples = torch.from_numpy(model.sample(100 * DRAW, revise=revise)[0])
+    modes, realistic = mode_coverage(samples, torch.from_numpy(gmm.means()).float(), gmm.SIGMA, DRAW)
+    return {f"{kind}: modes": modes, f"{kind}: realistic": realistic}
+
+
 def _of_mixture(model: Trained) -> Numbers:
-    found: Numbers = {}
-    for kind, revise in (("generation", False), ("revision", True)):
-        samples = torch.from_numpy(model.sample(100 * DRAW, revise=revise)[0])
-        modes, realistic = mode_coverage(samples, torch.from_numpy(gmm.means()).float(), gmm.SIGMA, DRAW)
-        found |= {f"{kind}: modes": modes, f"{kind}: realistic": realistic}
+    found = _of_samples(model, "generation", revise=False) | _of_samples(model, "revision", revise=True)
     field = field_numbers(model, 400)
     return found | {k: v for k, v in field.items() if k.startswith("log-likelihood")}
 
@@ -97,7 +122,8 @@ def _digits(options: argparse.Namespace) -> Iterator[tuple[str, list[Numbers]]]:
 
 
 def _kddcup(options: argparse.Namespace) -> Iterator[tuple[str, list[Numbers]]]:
-    base = PRESETS[options.preset or "kddcup-sgld-released"]
+    options.preset = options.preset or "kddcup-sgld-released"
+    base = PRESETS[options.preset]
     curves = []
     for seed in (0, 1):
         preset = replace(base, seed=seed, train=replace(base.train, epochs=options.epochs, watch_share=0.025))

@@ -130,3 +130,15 @@ def test_rows_that_are_watched_are_not_initialised_on(replicas):
     plain = build_models(preset, (2,))[0].state_dict()
     assert all(torch.equal(one[k], same[k]) for k in one)
     assert replicas > 1 or any(not torch.equal(one[k], plain[k]) for k in one)
+
+
+def test_other_buffers_are_the_last_models(tmp_path):
+    """The vectors of spectral norm: their mean would not have length 1."""
+    preset = replace(BASE, potential=MLPPotential(widths=(20, 20), norm="spectral"))
+    train("t", preset, tmp_path / "run", quiet=True)
+    tensors = ckpt.read(RunFolder(tmp_path / "run").latest()).tensors
+    vectors = [name for name in tensors if name.startswith("module/potential/") and name.endswith(("._u", "._v"))]
+    assert len(vectors) == 6
+    for name in vectors:
+        averaged = name.replace("module/potential/", "averaged/potential/module.")
+        assert torch.equal(tensors[averaged], tensors[name])
