@@ -28,7 +28,7 @@ from nrf.learners.sngan import hinge_loss
 from nrf.learners.wgan_gp import gradient_penalty
 from nrf.losses import adversarial_loss, control_loss, potential_loss, regression_loss
 from nrf.models import LatentGenerator
-from nrf.networks import MLPGenerator, MLPPotential
+from nrf.networks import MLPGenerator
 from nrf.samplers import SGHMC, SGLD, CoopNet, Langevin
 
 
@@ -97,21 +97,6 @@ def test_generator_by_the_potential_uses_fresh_codes_and_spares_the_potential():
     torch.testing.assert_close(learner.generator.network.b.grad, fresh.mean(0))
     a_grad = learner.potential.a.grad.clone()
     torch.testing.assert_close(a_grad, torch.tensor(1.0) - (0.9 * _first(50)).square().sum(1).mean() / 2)
-
-
-def test_proposals_by_the_batchs_statistics_are_those_the_generator_learns_from():
-    torch.manual_seed(0)
-    generator = MLPGenerator(latent_dim=2, widths=(8,)).build((2,))
-    potential = MLPPotential(widths=(8,)).build((2,))
-    for name in ("running", "batch"):
-        config = InclusiveConfig(proposal_statistics=name)
-        learner = config.build(potential, generator, SGLD(0.1), Revision(1, "x"))
-        found, codes = learner.propose(50, torch.Generator().manual_seed(0))
-        assert not found.requires_grad
-        with torch.no_grad():
-            assert torch.allclose(found, generator(codes)) == (name == "batch")  # in training mode
-    with pytest.raises(InputError, match='revise x alone: target="x"'):
-        InclusiveConfig(proposal_statistics="batch").build(potential, generator, SGLD(0.1), Revision(1, "joint"))
 
 
 def _first(n):

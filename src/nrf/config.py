@@ -112,6 +112,7 @@ def _decode_tuple(args: tuple[Any, ...], data: Any, where: str) -> tuple[Any, ..
 def _decode_record(annotation: Any, data: Any, where: str) -> Any:
     if not isinstance(data, dict) or data.get("type") != annotation.__name__:
         raise InputError(f"{where} does not hold a {annotation.__name__}")
+    data = {name: value for name, value in data.items() if name not in getattr(annotation, "RETIRED", ())}
     hints = get_type_hints(annotation, include_extras=True)
     fields = {f.name: f for f in dataclasses.fields(annotation)}
     unknown = sorted(set(data) - {"type"} - set(fields))

@@ -165,7 +165,7 @@ def frozen(*modules: nn.Module) -> Iterator[None]:
     with ExitStack() as stack:
         for module in modules:
             stack.enter_context(_without_gradients(module))
-            stack.enter_context(_in_evaluation_mode(module))
+            stack.enter_context(in_evaluation_mode(module))
         stack.enter_context(parametrize.cached())
         yield
 
@@ -183,8 +183,9 @@ def _without_gradients(module: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def _in_evaluation_mode(module: nn.Module) -> Iterator[None]:
-    training = [part for part in module.modules() if part.training]
+def in_evaluation_mode(*modules: nn.Module) -> Iterator[None]:
+    """All parts of these modules as they are evaluated; what was in training mode is so again afterwards."""
+    training = [part for module in modules for part in module.modules() if part.training]
     for part in training:
         part.training = False
     try:

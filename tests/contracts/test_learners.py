@@ -18,7 +18,6 @@ WAYS = {
     "inclusive": {
         "joint": (Revision(3, "joint", n_inner=2), {"optimizer": "rmsprop"}),
         "by the potential": (Revision(1, "x"), {"generator_loss": "potential"}),
-        "by the batch's statistics": (Revision(3, "x"), {"proposal_statistics": "batch"}),
         "controlled": (Revision(3, "x"), {"control_weight": 0.1}),
         "smoothed": (Revision(3, "x"), {"data_noise": 0.3}),
     },

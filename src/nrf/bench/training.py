@@ -17,7 +17,6 @@ from nrf.experiments.presets import find_preset
 from nrf.experiments.record import Row
 from nrf.learners.base import SamplingLearner
 from nrf.learners.inclusive import Inclusive, likelihood_step
-from nrf.models import frozen
 from nrf.networks import Shape
 from nrf.seeds import stream, streams
 from nrf.training.batches import Batches
@@ -113,19 +112,14 @@ def parts(effort: Effort) -> Iterator[Row]:
 def _blocks(learner: Inclusive, preset: Preset, data: Tensor) -> dict[str, Block]:
     size, weight, rng = preset.train.batch_size, learner.config.control_weight, stream(0, "bench")
     batch = data[:size]
-    with frozen(learner.generator):
-        x, h = learner.generator.propose(size, rng)
-
-    def propose() -> None:
-        with frozen(learner.generator):
-            learner.generator.propose(size, rng)
-
+    proposal = learner.propose(size, rng)
+    x, h = proposal.x, proposal.h
     return {
         "whole iteration": _iteration(learner, preset, data),
-        "proposal": propose,
-        "revision": lambda: learner.revise(x, h, rng),
+        "proposal": lambda: learner.propose(size, rng),
+        "revision": lambda: learner.revised(proposal, rng),
         "step of the potential": lambda: likelihood_step(learner, batch, x, weight),
-        "step of the generator": lambda: learner.step_generator(x, h, rng),
+        "step of the generator": lambda: learner.step_generator(learner.propose(size, rng), x, h, rng),
     }
 
 

@@ -71,7 +71,7 @@ class Members:
 
     def take_averages(self, trainer: Trainer) -> None:
         """Use the averaged weights that a trainer of these members keeps, if it does."""
-        self.averaged = {name: average.module for name, average in trainer.averages.items()}
+        self.averaged = trainer.averaged()
 
     def seen(self, rows: Tensor) -> Tensor:
         """What the networks see of the rows."""

@@ -17,7 +17,7 @@ from nrf.models import LatentGenerator
 from nrf.networks import GENERATORS, POTENTIALS, Latent, PotentialConfig, Shape, data_dependent_init
 from nrf.samplers import SAMPLERS, Sampler
 from nrf.seeds import derive, stream
-from nrf.training import TrainConfig
+from nrf.training import TrainConfig, set_aside
 
 # What may stand in a preset's field: all that is registered. On the command line the kind of network is fixed and
 # its fields can be overridden; sampler and learner can be exchanged as a whole: `sampler:sghmc`, `learner:gan`.
@@ -93,7 +93,11 @@ def build_models(preset: Preset, event_shape: Shape) -> tuple[nn.Module, LatentG
 
 
 def build_learner(preset: Preset, data: Tensor) -> Learner:
-    """The preset's learner, initialised on the data where the potential asks for that, on the data's device."""
+    """The preset's learner, on the data's device; initialised, where the potential asks for that, on training rows.
+
+    Rows that the preset's trainer will keep out of training are kept out here, too.
+    """
+    _, data = set_aside(data, preset.train.watch_share, preset.seed)
     alone = [_build_one(replace(preset, seed=seed, replicas=1), data) for seed in preset.seeds]
     return side_by_side(alone)
 

@@ -243,7 +243,7 @@ def _cifar10() -> dict[str, Preset]:
         generator=ResNetGenerator(),
         sampler=SGLD(step_size=3e-4 / 64, temperature=0.0, box=(-1.0, 1.0)),
         revision=Revision(n_steps=1, target="x"),
-        learner=replace(learner, generator_loss="potential", proposal_statistics="batch"),
+        learner=replace(learner, generator_loss="potential"),
     )
     cnn = replace(resnet, potential=StandardCNNPotential(), generator=StandardCNNGenerator(sigma=0.1))
     presets = {
@@ -276,7 +276,7 @@ def _cifar10() -> dict[str, Preset]:
         learner=rates,
     )
     # Of the ablation no script was released: what the other scripts do, no noise and x alone, with the text's steps.
-    noiseless = replace(ablation, generator=StandardCNNGenerator(), learner=replace(rates, proposal_statistics="batch"))
+    noiseless = replace(ablation, generator=StandardCNNGenerator(), learner=rates)
     box = (-1.0, 1.0)
     for n_steps in (2, 5, 10):
         revision = Revision(n_steps=n_steps, target="joint")

@@ -60,7 +60,8 @@ def model_of(preset: Preset, trainer: Trainer) -> Trained:
     """A copy of the networks as they are, on the processor; averaged ones where the run keeps them."""
     found = {name: trainer.learner.modules[name] for name in ("potential", "generator")}
     if trainer.averages:
-        found = {name: trainer.averages[name].module for name in found}
+        averaged = trainer.averaged()
+        found = {name: averaged[name] for name in found}
     still = {name: copy.deepcopy(module).cpu().requires_grad_(False) for name, module in found.items()}
     shape = tuple(trainer.batches.data.shape[1:])
     return Trained(preset, still["potential"], cast(LatentGenerator, still["generator"]), shape, trainer.step)

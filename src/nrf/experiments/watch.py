@@ -105,7 +105,7 @@ def synthetic(potential: nn.Module, watched: Tensor, chunk: int = CHUNK) -> floa
 def _potentials(trainer: Trainer) -> dict[str, nn.Module]:
     found = {LAST: trainer.learner.modules["potential"]}
     if trainer.averages:
-        found[AVERAGED] = trainer.averages["potential"].module
+        found[AVERAGED] = trainer.averaged()["potential"]
     return found
 
 

@@ -15,7 +15,7 @@ from torch.optim import Adam, Optimizer, RMSprop
 from nrf.errors import InputError, NonFiniteError
 from nrf.learners.reviser import Reviser
 from nrf.learners.revision import Revision
-from nrf.models import LatentGenerator, replicas_of
+from nrf.models import LatentGenerator, frozen, replicas_of
 from nrf.networks import stack
 from nrf.ranks import ALONE, Ranks
 from nrf.samplers import Sampler
@@ -136,6 +136,11 @@ class PairLearner(Learner):
         """``q(x, h)``."""
         return cast(LatentGenerator, self.modules["generator"])
 
+    def samples(self, batch: Tensor, rng: Rng) -> Tensor:
+        """Samples such as the potential learns from beside a batch; nothing is learned here, and nothing kept."""
+        with frozen(self.generator):
+            return self.generator.propose(len(batch), rng)[0]
+
     def descend(self, loss: Tensor, *names: str) -> None:
         """Step the optimisers of these modules down the gradient of a loss.
 
@@ -184,6 +189,11 @@ class SamplingLearner(PairLearner):
     def adopt(self, modules: Mapping[str, nn.Module]) -> None:
         super().adopt(modules)
         self.revise = Reviser(self.potential, self.generator, self.sampler, self.revision)
+
+    def samples(self, batch: Tensor, rng: Rng) -> Tensor:
+        with frozen(self.generator):
+            x, h = self.generator.propose(len(batch), rng)
+            return self.revise(x, h, rng)[0]
 
     def compile(self) -> bool:
         self.revise.compile()

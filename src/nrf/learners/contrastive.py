@@ -80,6 +80,12 @@ class Contrastive(SamplingLearner):
         """Where chains are kept, if they are."""
         return cast("Memory | None", self.modules.get("memory"))
 
+    def samples(self, batch: Tensor, rng: Rng) -> Tensor:
+        start = batch
+        if self.memory is not None and len(self.memory.chains) > 0:
+            start, _ = self.memory.begin(batch, rng)
+        return self.revise(start, batch.new_zeros(0), rng)[0]
+
     def update(self, batch: Tensor, rng: Rng) -> Metrics:
         start, chosen = (batch, None) if self.memory is None else self.memory.begin(batch, rng)
         samples, _ = self.revise(start, batch.new_zeros(0), rng)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,8 @@ from nrf.learners.base import Learner, LearnerConfig, Metrics, PairLearner, Samp
 from nrf.learners.iteration import Iterated, Iteration
 from nrf.learners.revision import Revision
 from nrf.losses import adversarial_loss, likelihood_loss, regression_loss
-from nrf.models import LatentGenerator, frozen, together
+from nrf.models import LatentGenerator, frozen, in_evaluation_mode, together
+from nrf.networks import Statistics, batch_norms, called_with, held, pass_noted
 from nrf.samplers import Sampler
 from nrf.seeds import Rng, randn
 
@@ -24,14 +25,13 @@ from nrf.seeds import Rng, randn
 class InclusiveConfig(LearnerConfig):
     """Alg. 1: propose, revise, then step both networks on the revised samples."""
 
+    RETIRED: ClassVar[tuple[str, ...]] = ("proposal_statistics",)
+    """Fields that stored configurations may still have; there is one way now."""
+
     control_weight: float = 0.0
     """Weight α_p of the potential control loss."""
     generator_loss: Literal["regression", "potential"] = "regression"
     """Train g by regression on revised pairs (Alg. 1), or by −u(g(h)) on fresh codes (the released CIFAR-10 script)."""
-
-    proposal_statistics: Literal["running", "batch"] = "running"
-    """What batch norm in the generator uses for proposals in training: running averages, which make each proposal a
-    function of its code alone but lag behind a generator that moves fast, or the batch's own, as its loss does."""
 
     data_noise: float = 0.0
     """Standard deviation of Gaussian noise on data: the field of the smoothed data is learned. Columns with few values
@@ -43,16 +43,25 @@ class InclusiveConfig(LearnerConfig):
             raise InputError(f"data_noise must be finite and not negative, got {self.data_noise}")
 
     def build(self, potential: nn.Module, generator: LatentGenerator, sampler: Sampler, revision: Revision) -> Learner:
-        if self.proposal_statistics == "batch" and revision.target != "x":
-            raise InputError(
-                f"the revision of codes ({revision.target!r}) has g(h) with running statistics; with "
-                'proposal_statistics="batch" revise x alone: target="x"'
-            )
         return Inclusive(potential, generator, sampler, revision, self)
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """Where chains begin, and which g made it: that of this iteration, for the revision and the regression, too."""
+
+    x: Tensor
+    h: Tensor
+    mean: Tensor
+    """g(h), with its graph if g learns from it."""
+    statistics: Statistics
+    """Of batch norm, for when g is asked for other codes."""
 
 
 class Inclusive(SamplingLearner):
     """One iteration: propose with the generator, revise with the sampler, then step both networks.
+
+    Batch norm in the generator has the statistics of the batch of proposals from the first pass to the last.
 
     Args:
         potential: ``u``.
@@ -80,8 +89,7 @@ class Inclusive(SamplingLearner):
     def compile(self) -> bool:
         found = super().compile()
         # A potential with buffers changes them as it learns; the regression is what needs no second look at u.
-        plain = self.config.generator_loss == "regression" and self.config.proposal_statistics == "running"
-        if found and plain and not any(True for _ in self.potential.buffers()):
+        if found and self.config.generator_loss == "regression" and not any(True for _ in self.potential.buffers()):
             weight = self.config.control_weight
             self._whole = Iteration(self.potential, self.generator, self.sampler, self.revision, weight)
         return found
@@ -98,20 +106,27 @@ class Inclusive(SamplingLearner):
             found = self._whole(batch, rng)
             if found is not None:
                 return self._take(self._whole, found, batch)
-        proposed, latent = self.propose(len(batch), rng)
-        x, h = self.revise(proposed, latent, rng)
+        proposal = self.propose(len(batch), rng)
+        x, h = self.revised(proposal, rng)
         metrics = likelihood_step(self, batch, x, self.config.control_weight)
-        metrics |= {"generator_loss": self.step_generator(x, h, rng)}
-        distance = (x - proposed).flatten(1).norm(dim=1).mean()
-        return _checked(metrics | {"revision_distance": distance}, batch, proposed, x, h)
+        metrics |= {"generator_loss": self.step_generator(proposal, x, h, rng)}
+        distance = (x - proposal.x).flatten(1).norm(dim=1).mean()
+        return _checked(metrics | {"revision_distance": distance}, batch, proposal.x, x, h)
 
-    def propose(self, n: int, rng: Rng) -> tuple[Tensor, Tensor]:
-        """Samples of the generator and their codes, without a graph."""
-        if self.config.proposal_statistics == "batch":
-            with torch.no_grad():
-                return self.generator.propose(n, rng)
-        with frozen(self.generator):
-            return self.generator.propose(n, rng)
+    def propose(self, n: int, rng: Rng) -> Proposal:
+        """Samples of the generator as it is in training."""
+        h = self.generator.sample_latent(n, rng)
+        with torch.set_grad_enabled(self.config.generator_loss == "regression"):
+            mean, statistics = (self.generator(h), {}) if self.revision.target == "x" else pass_noted(self.generator, h)
+        x = mean.detach()
+        if self.generator.sigma > 0:
+            x = x + self.generator.sigma * randn(x.shape, rng)
+        return Proposal(x, h, mean, statistics)
+
+    def revised(self, proposal: Proposal, rng: Rng) -> tuple[Tensor, Tensor]:
+        """The proposal revised, by the g that made it."""
+        with held(self.generator, proposal.statistics):
+            return self.revise(proposal.x, proposal.h, rng)
 
     def _take(self, whole: Iteration, found: Iterated, batch: Tensor) -> Metrics:
         """Step both networks down the gradients that a compiled iteration found."""
@@ -126,10 +141,11 @@ class Inclusive(SamplingLearner):
         self.step("potential", "generator")
         return _checked(found.metrics, batch, found.proposed, found.x, found.h)
 
-    def step_generator(self, x: Tensor, h: Tensor, rng: Rng) -> Tensor:
-        """Step the generator on revised pairs, or on fresh codes; returns its loss."""
+    def step_generator(self, proposal: Proposal, x: Tensor, h: Tensor, rng: Rng) -> Tensor:
+        """Step the generator on pairs revised from a proposal, or on fresh codes; returns its loss."""
         if self.config.generator_loss == "regression":
-            loss = regression_loss(x, self.generator(h))
+            mean = proposal.mean if self.revision.target == "x" else self._mean(proposal, h)
+            loss = regression_loss(x, mean)
             self.descend(loss, "generator")
         else:
             fresh = self.generator.sample_latent(len(x), rng)
@@ -137,6 +153,11 @@ class Inclusive(SamplingLearner):
                 loss = adversarial_loss(self.potential(self.generator(fresh)))
                 self.descend(loss, "generator")
         return loss.detach()
+
+    def _mean(self, proposal: Proposal, h: Tensor) -> Tensor:
+        """The proposal's g at other codes."""
+        with in_evaluation_mode(*batch_norms(self.generator).values()):
+            return called_with(self.generator, proposal.statistics, {}, h)
 
 
 def _checked(metrics: Metrics, batch: Tensor, proposed: Tensor, x: Tensor, h: Tensor) -> Metrics:

@@ -7,6 +7,7 @@ theirs, so that both give the same but for rounding. What is left outside are th
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +21,7 @@ from nrf.learners.reviser import compiled_once
 from nrf.learners.revision import Revision
 from nrf.losses import likelihood_loss, regression_loss
 from nrf.models import LatentGenerator, replicas_of, together
-from nrf.networks import Snapshot
+from nrf.networks import Snapshot, Statistics, called_with, note_statistics
 from nrf.samplers import Sampler
 from nrf.seeds import Drawn, Rng, Tape, randn, shapes_drawn
 
@@ -63,6 +64,10 @@ class Iteration:
         self.potential, self.generator = potential, generator
         self.sampler, self.revision, self.control_weight = sampler, revision, control_weight
         self._still = Snapshot(potential), Snapshot(generator)
+        # Of these two the form alone counts: they are called with the generator's values.
+        self._trained, self._evaluated = copy.deepcopy(generator), copy.deepcopy(generator).eval()
+        self._noted: Statistics = {}
+        note_statistics(self._trained, self._noted)
         # Looked up once: walking through modules takes a tenth of a small network's iteration.
         self.trained = {"potential": _trained(potential), "generator": _trained(generator)}
         self.buffers = dict(generator.named_buffers())
@@ -89,6 +94,7 @@ class Iteration:
         """Compile for batches like this one; False if it does not work, and then never again."""
         if not self.works:
             return False
+        self._trained.train(self.generator.training)
         rng = torch.Generator(batch.device)
         h = self.generator.sample_latent(len(batch), rng)
         noise = randn(batch.shape, rng) if self.generator.sigma > 0 else None
@@ -118,8 +124,13 @@ class Iteration:
         draws: list[Tensor],
     ) -> Iterated:
         u, q = (snapshot.copy for snapshot in self._still)
-        proposed = q(h) if noise is None else q(h) + self.generator.sigma * noise
-        x, h = self.revision(u, q, self.sampler, proposed, h, Tape(draws))  # type: ignore[arg-type]
+        mean, statistics, _ = self._of_batch(of_q, buffers, h)
+        for name, held in statistics.items():
+            layer = q.get_submodule(name)
+            for mine, value in zip((layer.running_mean, layer.running_var), held, strict=True):
+                mine.copy_(value)  # type: ignore[operator]
+        proposed = mean if noise is None else mean + self.generator.sigma * noise
+        x, revised = self.revision(u, q, self.sampler, proposed, h, Tape(draws))  # type: ignore[arg-type]
         replicas = replicas_of(self.potential)
 
         def likelihood(parameters: Tensors) -> tuple[Tensor, tuple[Tensor, ...]]:
@@ -129,8 +140,10 @@ class Iteration:
             return replicas * loss, (u_data.mean(), u_samples.mean(), loss)
 
         def regression(parameters: Tensors) -> tuple[Tensor, tuple[Tensor, Tensors]]:
-            after = {name: value.clone() for name, value in buffers.items()}
-            loss = regression_loss(x, _called(self.generator, parameters | after, h))
+            mean, statistics, after = self._of_batch(parameters, buffers, h)
+            if self.revision.target != "x":
+                mean = called_with(self._evaluated, statistics, parameters | buffers, revised)
+            loss = regression_loss(x, mean)
             return replicas * loss, (loss, after)
 
         gradients_u, (u_data, u_revised, potential_loss) = grad(likelihood, has_aux=True)(of_u)
@@ -142,7 +155,15 @@ class Iteration:
             "generator_loss": generator_loss,
             "revision_distance": (x - proposed).flatten(1).norm(dim=1).mean(),
         }
-        return Iterated({"potential": gradients_u, "generator": gradients_q}, after, metrics, proposed, x, h)
+        return Iterated({"potential": gradients_u, "generator": gradients_q}, after, metrics, proposed, x, revised)
+
+    def _of_batch(self, parameters: Tensors, buffers: Tensors, h: Tensor) -> tuple[Tensor, Statistics, Tensors]:
+        """g of a batch of codes, by which statistics that is, and the buffers afterwards."""
+        after = {name: value.clone() for name, value in buffers.items()}
+        mean = _called(self._trained, parameters | after, h)
+        statistics = dict(self._noted)
+        self._noted.clear()
+        return mean, statistics, after
 
 
 def _trained(module: nn.Module) -> dict[str, nn.Parameter]:

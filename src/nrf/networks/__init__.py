@@ -15,6 +15,7 @@ from nrf.networks.mlp import MLPGenerator, MLPPotential
 from nrf.networks.resnet import ResNetGenerator, ResNetPotential
 from nrf.networks.snapshot import Snapshot
 from nrf.networks.stacked import replica_state, stack
+from nrf.networks.statistics import Statistics, batch_norms, called_with, held, note_statistics, pass_noted
 
 POTENTIALS: dict[str, type[PotentialConfig]] = {
     "mlp": MLPPotential,
@@ -47,7 +48,13 @@ __all__ = [
     "Snapshot",
     "StandardCNNGenerator",
     "StandardCNNPotential",
+    "Statistics",
+    "batch_norms",
+    "called_with",
     "data_dependent_init",
+    "held",
+    "note_statistics",
+    "pass_noted",
     "replica_state",
     "stack",
 ]

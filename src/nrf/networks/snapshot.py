@@ -70,4 +70,7 @@ def _plain(module: nn.Module) -> nn.Module:
         del part.parametrizations
         for name, value in values.items():
             part.register_buffer(name, value)
-    return found.eval().requires_grad_(False).to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
+    for value in (*found.parameters(), *found.buffers()):
+        if value.ndim == 4:  # weights of replicas have five dimensions, and are put in order where they are used
+            value.data = value.data.contiguous(memory_format=torch.channels_last)
+    return found.eval().requires_grad_(False)

@@ -5,6 +5,6 @@ from __future__ import annotations
 from nrf.training.folder import RunFolder
 from nrf.training.process import use_threads
 from nrf.training.progress import ProgressBar
-from nrf.training.trainer import TrainConfig, Trainer
+from nrf.training.trainer import TrainConfig, Trainer, set_aside
 
-__all__ = ["ProgressBar", "RunFolder", "TrainConfig", "Trainer", "use_threads"]
+__all__ = ["ProgressBar", "RunFolder", "TrainConfig", "Trainer", "set_aside", "use_threads"]

@@ -15,7 +15,6 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from nrf.errors import CheckpointError, InputError, NonFiniteError
 from nrf.learners.base import Learner, SamplingLearner
@@ -23,6 +22,7 @@ from nrf.ranks import ALONE, Ranks
 from nrf.seeds import Seeded, Shard, stream, streams
 from nrf.training import checkpoint as ckpt
 from nrf.training.augment import augmented
+from nrf.training.averages import averages_of, take_statistics
 from nrf.training.batches import Batches
 from nrf.training.folder import RunFolder
 from nrf.training.health import SETTLED, Health, complaint, require_finite_state, training_gap
@@ -141,7 +141,8 @@ class Trainer:
             for module in learner.modules.values():
                 module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.ranks = learner.ranks = ranks
-        watched, data = _set_aside(data, config.watch_share, seeds[0])
+        self.seeds = list(seeds)
+        watched, data = set_aside(data, config.watch_share, seeds[0])
         self.batches = Batches(data, config.batch_size, seeds)
         self.health = None
         if watched is not None:
@@ -151,7 +152,7 @@ class Trainer:
         self._good: ckpt.Checkpoint | None = None
         self.total = config.length(self.batches.per_epoch)
         self.rng = self._shared(streams(seeds, "learner", device=data.device))
-        self.averages = _averages(learner.modules, config.ema_decay)
+        self.averages = averages_of(learner.modules, config.ema_decay)
         self._first_rates = {name: [g["lr"] for g in opt.param_groups] for name, opt in learner.optimizers.items()}
         self.step = 0
         self._seconds = 0.0
@@ -311,6 +312,7 @@ class Trainer:
             require_finite_state(self.learner.modules)
         except NonFiniteError as error:
             raise self._stopped(error, self.step) from error
+        self.averaged()
         tensors, groups = ckpt.pack(self.learner.modules, self.learner.optimizers, self.averages)
         tensors["rng/learner"] = self.rng.get_state()
         if self.health is not None and self.health.before is not None:
@@ -335,6 +337,13 @@ class Trainer:
             },
         }
         return ckpt.Checkpoint({name: value.clone() for name, value in tensors.items()}, meta)
+
+    def averaged(self) -> dict[str, nn.Module]:
+        """Averaged networks as they are used, with batch norm statistics of their own; none where none are kept."""
+        if self.averages:
+            rng = streams(self.seeds, "averages", device=self.batches.data.device)
+            take_statistics(self.averages, self.learner, self.batches, rng)
+        return {name: average.module for name, average in self.averages.items()}
 
     def _folder(self) -> RunFolder:
         if self.folder is None:
@@ -430,8 +439,8 @@ def _refuse(numbers: Mapping[str, float], least_gap: float | None = None, *, set
         raise NonFiniteError(trouble)
 
 
-def _set_aside(data: Tensor, share: float, seed: int) -> tuple[Tensor | None, Tensor]:
-    """Rows to watch, none if the share is 0, and rows to train on."""
+def set_aside(data: Tensor, share: float, seed: int) -> tuple[Tensor | None, Tensor]:
+    """Rows to watch, none if the share is 0, and rows to train on: nothing else of training may see the first."""
     if share == 0:
         return None, data
     n = min(MOST_WATCHED, round(share * len(data)))
@@ -439,12 +448,3 @@ def _set_aside(data: Tensor, share: float, seed: int) -> tuple[Tensor | None, Te
         raise InputError(f"a share of {share} of {len(data)} rows is too little to watch; raise watch_share")
     order = torch.randperm(len(data), generator=stream(seed, "watched")).to(data.device)
     return data[order[:n]], data[order[n:]]
-
-
-def _averages(modules: Mapping[str, nn.Module], decay: float | None) -> dict[str, AveragedModel]:
-    if decay is None:
-        return {}
-    average = get_ema_multi_avg_fn(decay)  # type: ignore[no-untyped-call]
-    # A module without parameters is a learner's memory, not something to average.
-    learned = {name: module for name, module in modules.items() if any(True for _ in module.parameters())}
-    return {name: AveragedModel(module, multi_avg_fn=average) for name, module in learned.items()}
