@@ -45,7 +45,7 @@ def test_what_does_not_fit_is_named_by_its_place(place, value, message):
 def test_a_missing_field_has_its_default():
     stored = _stored()
     del stored["train"]["keep"]
-    del stored["learner"]["proposal_statistics"]
+    stored["learner"].pop("data_noise")
     del stored["revision"]  # by a factory
     found = from_json(Preset, stored)
     assert found.train == PRESETS["gmm-paper"].train
