@@ -51,7 +51,8 @@ def frame(n=400, seed=0):
 def detector():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        return NRFDetector(random_state=0, iterations=300, categorical=["zip"], max_levels=16).fit(frame())
+        settings = {"categorical": ["zip"], "max_levels": 16, "false_alarm_rate": 0.25}
+        return NRFDetector(random_state=0, iterations=300, **settings).fit(frame())
 
 
 def changed(name, value):

