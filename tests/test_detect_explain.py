@@ -8,10 +8,11 @@ import zoneinfo
 
 import numpy as np
 import pytest
+import torch
 
 from nrf.detect import NRFDetector
 from nrf.detect.encoder import TableEncoder
-from nrf.detect.explain import revised_rows
+from nrf.detect.explain import _snapped, _values, revised_rows
 from nrf.detect.given import novelties
 
 pd = pytest.importorskip("pandas")
@@ -161,6 +162,22 @@ def test_a_hashed_column_has_a_level_as_typical_value(detector):
     assert found["code"] in (*table["code"], "(rare)")
     assert found["at"].tzinfo == BERLIN
     assert found["day"].hour == 0
+
+
+def test_a_goal_is_a_row_that_there_can_be():
+    """What the search moves to is what the values encode to, with their rounding."""
+    table = frame()
+    table["ok"] = table["ok"].astype("boolean")
+    table.loc[::7, "ok"] = None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        encoder = TableEncoder.fit(table, categorical=["zip"], max_levels=16)
+    soft = encoder.encode(table[:20]) + 0.2 * np.random.default_rng(1).normal(size=(20, encoder.n_outputs))
+    for i, row in enumerate(torch.from_numpy(soft.astype(np.float32))):
+        goal = _snapped(encoder, row)
+        whole = table.iloc[i].to_dict() | _values(encoder, goal)
+        np.testing.assert_allclose(encoder.encode(pd.DataFrame([whole]))[0], goal, atol=1e-5)
+        assert (goal[encoder.surprises] == 0).all()
 
 
 def test_dates_and_times_of_day_come_back_as_such():

@@ -301,13 +301,15 @@ def _snapped(encoder: TableEncoder, goal: Tensor) -> Tensor:
         if isinstance(column, CategoricalColumn):
             hot = part[:-1].clone()  # the last output is "unseen": never a goal
             hot[[i for i, example in enumerate(column.examples) if example is None]] = -torch.inf
-            snapped[place] = torch.nn.functional.one_hot(hot.argmax(), len(part)).to(part)
+            part[:] = torch.nn.functional.one_hot(hot.argmax(), len(part)).to(part)
         elif isinstance(column, NumericColumn | DatetimeColumn):
-            snapped[place.start] = column.encoded(column.rounded(column.decoded(float(part[0]))))
+            part[0] = column.encoded(column.rounded(column.decoded(float(part[0]))))
             if column.has_missing:
-                snapped[place.start + 1] = float(part[1] > 0.5)
+                part[:] = torch.tensor([0.0, 1.0] if part[1] > 0.5 else [float(part[0]), 0.0])
         else:
-            snapped[place] = (part > 0.5).to(part)
+            part[:] = (part > 0.5).to(part)
+            if column.has_missing and part[1]:
+                part[0] = float(column.common)
     snapped[-1] = 0.0
     return snapped
 
