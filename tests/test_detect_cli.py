@@ -475,7 +475,7 @@ def test_explain_names_what_is_wrong(run, data, model, tmp_path):
         first, second, header, *rest = printed.splitlines()
         assert first.startswith(f"row {ODD_ROW}: anomaly, score ")
         assert second.startswith("threshold ")
-        assert re.split(r"\s{2,}", header) == ["feature", "value", "typical value", "contribution"]
+        assert re.split(r"\s{2,}", header) == ["feature", "value", "typical value", "contribution", "what is new"]
         changes = {line.split()[0]: re.split(r"\s{2,}", line)[1:] for line in rest}
         value, typical, contribution = changes["amount"]
         assert value == "60"

@@ -253,10 +253,10 @@ def explain(
     cells = table.to_pylist()[0]
     if explanation.changes:
         rows = [
-            (c.feature, cell(cells.get(c.feature, "–")), cell(c.typical), f"{c.contribution:+.4g}")
+            (c.feature, cell(cells.get(c.feature, "–")), cell(c.typical), f"{c.contribution:+.4g}", c.reason or "")
             for c in explanation.changes
         ]
-        print_table(("feature", "value", "typical value", "contribution"), rows)
+        print_table(("feature", "value", "typical value", "contribution", "what is new"), rows)
         if not explanation.reached:
             print(f"even so changed, the row stays below the threshold (score {explanation.revised_score:.4g})")
     else:

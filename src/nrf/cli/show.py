@@ -63,12 +63,13 @@ def kind_of(column: Any) -> tuple[str, str]:
     missing = ", some missing" if getattr(column, "has_missing", False) else ""
     match column:
         case DroppedColumn():
-            reason: str = column.reason
-            return "left out", reason + (f"; --keep {column.name} keeps it" if reason == "identifier" else "")
+            if column.reason == "identifier":
+                return "left out", f"{column.reason}: {column.detail}; --keep {column.name} keeps it"
+            return "left out", column.reason
         case BooleanColumn():
             return "boolean", missing.removeprefix(", ")
         case CategoricalColumn(hashed_buckets=None):
-            return "levels", f"{len(column.levels)}{missing}"
+            return "levels", f"{len(column.levels)}{', and rare ones' if column.rare else ''}{missing}"
         case CategoricalColumn():
             return "levels", f"{len(column.hashes)}, hashed into {column.hashed_buckets}{missing}"
         case DatetimeColumn():
