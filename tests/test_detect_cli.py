@@ -477,10 +477,11 @@ def test_explain_names_what_is_wrong(run, data, model, tmp_path):
         assert second.startswith("threshold ")
         assert re.split(r"\s{2,}", header) == ["feature", "value", "typical value", "contribution", "what is new"]
         changes = {line.split()[0]: re.split(r"\s{2,}", line)[1:] for line in rest}
-        value, typical, contribution = changes["amount"]
+        value, typical, contribution, new = changes["amount"]
         assert value == "60"
         assert abs(float(typical)) < 60
         assert float(contribution) < 0
+        assert new.startswith("above the range at fit")
         assert Image.open(figure).size[0] > 300
 
 
