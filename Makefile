@@ -4,7 +4,9 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: install demo test test-slow test-all lint format bench clean
+LOWEST := .venv-lowest
+
+.PHONY: install demo test test-slow test-all test-lowest lint format bench clean
 
 install: $(STAMP)
 
@@ -26,6 +28,20 @@ test-slow: $(STAMP)
 
 test-all: test test-slow
 
+# With the oldest versions that pyproject.toml allows, torch apart: a part of the tests that uses each of them.
+test-lowest:
+	test -x $(LOWEST)/bin/python || $(PYTHON) -m venv $(LOWEST)
+	$(LOWEST)/bin/python -m pip install --quiet --upgrade pip
+	$(LOWEST)/bin/python -m pip install --quiet -c constraints.txt torch
+	$(LOWEST)/bin/python .ci/lowest > $(LOWEST)/lowest.txt
+	$(LOWEST)/bin/python -m pip install --quiet -c $(LOWEST)/lowest.txt -e '.[tables,onnx,pyod,images]' \
+		pandas polars onnxruntime pytest hypothesis
+	$(LOWEST)/bin/python -m pytest -m "not slow" $(LOWEST_TESTS) $(PYTEST_ARGS)
+
+LOWEST_TESTS := tests/test_cli.py tests/test_config.py tests/test_data_arrays.py tests/test_data_home.py \
+	tests/test_detect_encoder.py tests/test_detect_odd_values.py tests/test_detect_pyod.py \
+	tests/test_detect_onnx_encoder.py tests/test_stored_files.py tests/test_training.py
+
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -40,4 +56,4 @@ bench: $(STAMP)
 	$(BIN)/nrf bench
 
 clean:
-	rm -rf $(VENV) runs build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(LOWEST) runs build dist .pytest_cache .mypy_cache .ruff_cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -136,3 +137,38 @@ def test_a_wrong_suffix_of_numpys_two_forms_is_told(tmp_path: Path) -> None:
     _save(tmp_path / "b.npz", {"x": ROWS}).rename(tmp_path / "b.npy")
     with pytest.raises(InputError, match=r"rename it to \.npz"):
         read_array(tmp_path / "b.npy", (2,))
+
+
+def _header(shape: str, kind: str = "'<f8'") -> bytes:
+    text = f"{{'descr': {kind}, 'fortran_order': False, 'shape': {shape}, }}\n"
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode()
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        _header("(1000000000000, 2)"),  # more than any memory
+        _header("(100000000000000000000, 2)"),  # more than a 64-bit number
+        _header("(-1, 2)"),
+        _header("'x'"),
+        _header("(" * 3000 + ")" * 3000),
+        _header("(2, 2)", "[('a', '<f8')]"),
+    ],
+)
+@pytest.mark.parametrize("suffix", [".npy", ".npz"])
+def test_headers_that_promise_too_much(tmp_path: Path, header: bytes, suffix: str) -> None:
+    path = tmp_path / f"x{suffix}"
+    path.write_bytes(header)
+    if suffix == ".npz":
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("x.npy", header)
+    with pytest.raises(InputError, match=r"does not fit into memory|is not a readable|real numbers"):
+        read_array(path, (2,))
+
+
+def test_a_small_archive_of_a_large_array(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    np.savez_compressed(tmp_path / "x.npz", x=np.zeros((1000, 2)))
+    assert read_array(tmp_path / "x.npz", (2,)).shape == (1000, 2)
+    monkeypatch.setattr("os.sysconf", lambda name: 100)  # 100 pages of 100 bytes
+    with pytest.raises(InputError, match=r"memory \(unpacked it has 16128 bytes, this machine 10000\)"):
+        read_array(tmp_path / "x.npz", (2,))

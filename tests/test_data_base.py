@@ -141,6 +141,11 @@ def test_a_compressed_file_counts_by_its_content(toy: Dataset, tmp_path: Path, m
     (tmp_path / "data" / "one.bin.gz").write_bytes(packed)
     assert data.verify("toy")[0].ok
     assert file.read(tmp_path / "data") == CONTENT["one.bin"]
+    (tmp_path / "data" / "one.bin.gz").write_bytes(gzip.compress(CONTENT["one.bin"] + bytes(2**22)))
+    with pytest.raises(DataError, match=rf"one\.bin\.gz: found more than {file.size} bytes"):
+        data.resolve("toy")
+    with pytest.raises(DataError, match=rf"one\.bin\.gz cannot be read: it has more than {file.size} bytes"):
+        file.read(tmp_path / "data")
     (tmp_path / "data" / "one.bin.gz").write_bytes(packed[:-9])
     with pytest.raises(DataError, match=r"one\.bin\.gz: found unreadable"):
         data.resolve("toy")
@@ -188,12 +193,29 @@ def test_a_killed_fetch_is_not_taken_for_the_dataset(toy: Dataset, tmp_path: Pat
     assert not left.exists()
 
 
+def test_a_running_fetch_is_not_swept_by_another(toy: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folders = []
+
+    def fetch(folder: Path, notify: Notify) -> None:
+        assert toy.fetch is not None
+        toy.fetch(folder, notify)
+        folders.append(folder.parent)
+        if len(folders) == 1:
+            os.utime(folder.parent, (0, 0))
+            data.fetch("toy")
+
+    monkeypatch.setitem(data.DATASETS, "toy", replace(toy, fetch=fetch))
+    data.fetch("toy")
+    assert len(folders) == 2
+    assert os.listdir(tmp_path / "cache") == ["toy"]
+
+
 def test_a_fetch_of_wrong_content_keeps_nothing(toy: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def wrong(folder: Path, notify: Notify) -> None:
         (_write(folder) / "two.bin").write_bytes(b"an error page")
 
     monkeypatch.setitem(data.DATASETS, "toy", replace(toy, fetch=wrong))
-    with pytest.raises(DataError, match=r"fetched a wrong file.*two\.bin: found 13 bytes"):
+    with pytest.raises(DataError, match=r"fetched a wrong file.*two\.bin: found more than 11 bytes"):
         data.fetch("toy")
     assert os.listdir(tmp_path / "cache") == []
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import struct
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -168,6 +170,16 @@ def _package(folder: Path, n: int) -> tuple[np.ndarray, list[int]]:
     return pixels, labels
 
 
+def _png(width: int, height: int) -> bytes:
+    """The beginning of a PNG of that size: all that is read before the pixels."""
+
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    head = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", zlib.compress(bytes(100))) + chunk(b"IEND", b"")
+
+
 def test_cifar_pngs_become_the_binary_version(tmp_path: Path) -> None:
     pixels, labels = _package(tmp_path / "package", n=2)
     (tmp_path / "out").mkdir()
@@ -198,6 +210,17 @@ def test_a_wrong_cifar_package_is_named(tmp_path: Path) -> None:
     _package(tmp_path, n=1)
     Image.new("L", (1024, 1)).save(tmp_path / "data_batch_2.png")
     with pytest.raises(DataError, match=r"data_batch_2\.png is a L image"):
+        cifar10.convert(tmp_path, tmp_path, lambda line: None)
+    (tmp_path / "data_batch_2.png").write_bytes(_png(60_000, 60_000))
+    with pytest.raises(DataError, match=r"data_batch_2\.png is not a readable PNG: Image size"):
+        cifar10.convert(tmp_path, tmp_path, lambda line: None)
+    (tmp_path / "data_batch_2.png").write_bytes(_png(10_000, 10_000))  # no error of Pillow's, but not unpacked either
+    with pytest.raises(
+        DataError, match=r"data_batch_2\.png is a RGB image of 10000×10000 pixels, expected RGB and 1024"
+    ):
+        cifar10.convert(tmp_path, tmp_path, lambda line: None)
+    (tmp_path / "data_batch_2.png").write_bytes(_png(1024, 0))
+    with pytest.raises(DataError, match=r"data_batch_2\.png is (not a readable PNG|a RGB image of 1024×0 pixels)"):
         cifar10.convert(tmp_path, tmp_path, lambda line: None)
     (tmp_path / "data_batch_2.png").write_bytes(b"no image")
     with pytest.raises(DataError, match=r"data_batch_2\.png is not a readable PNG"):

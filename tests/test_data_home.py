@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from nrf import data
-from nrf.data import cifar10, kddcup99, mnist
+from nrf.data import cifar10, kddcup99, mnist, sources
 from nrf.data.base import DataFile
 from nrf.errors import DataError
 
@@ -64,6 +64,18 @@ def test_mnist_from_its_home(home: tuple[Path, str], monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(mnist, "_MD5_OF_GZ", hashes)
     monkeypatch.setitem(data.DATASETS, "mnist", replace(mnist.DATASET, files=files))
     assert sorted(os.listdir(data.fetch("mnist"))) == sorted(f"{file.name}.gz" for file in files)
+
+
+def test_a_download_without_end_is_given_up(home: tuple[Path, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, address = home
+    (folder / "large.gz").write_bytes(bytes(5000))
+    monkeypatch.setattr(sources, "MOST_BYTES", 4999)
+    (folder / "into").mkdir()
+    with pytest.raises(DataError, match=r"large.gz: it has more than 4999 bytes"):
+        sources.download(f"{address}large.gz", f"md5:{_md5(folder / 'large.gz')}", folder / "into")
+    assert os.listdir(folder / "into") == []
+    monkeypatch.setattr(sources, "MOST_BYTES", 5000)
+    assert sources.download(f"{address}large.gz", f"md5:{_md5(folder / 'large.gz')}", folder / "into").is_file()
 
 
 def test_cifar10_from_its_home(home: tuple[Path, str], monkeypatch: pytest.MonkeyPatch) -> None:

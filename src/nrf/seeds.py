@@ -12,6 +12,11 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from nrf.errors import InputError
+
+MOST = 2**32 - 1
+"""The greatest seed; NumPy and scikit-learn take no greater one."""
+
 
 class Streams:
     """One generator a replica. A draw of ``n`` rows is the replicas' own draws of ``n / R`` rows, one after the other.
@@ -121,6 +126,18 @@ def derive(seed: int, *names: str | int) -> int:
     """
     text = "/".join(str(n) for n in (seed, *names))
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
+
+
+def require_seed(seed: int, what: str = "seed") -> int:
+    """A seed that a user gave, if it is one.
+
+    Example:
+        >>> require_seed(7)
+        7
+    """
+    if not 0 <= seed <= MOST:
+        raise InputError(f"{what} must be from 0 to {MOST}, got {seed}")
+    return seed
 
 
 def stream(seed: int, *names: str | int, device: torch.device | str = "cpu") -> torch.Generator:

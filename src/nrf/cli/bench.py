@@ -7,7 +7,9 @@ from typing import Annotated
 
 import tyro
 
+from nrf.cli.parsing import say
 from nrf.experiments.record import Row
+from nrf.files import require_folder
 
 
 def bench(
@@ -27,19 +29,19 @@ def bench(
     """
     from nrf.bench import bench as run
 
+    if not (quick or only):
+        require_folder(results)
     shown: list[str] = []
 
-    def say(section: str, row: Row) -> None:
+    def show(section: str, row: Row) -> None:
         if section not in shown:
             shown.append(section)
-            print(f"\n{section}")
+            say(f"\n{section}")
         value = f"{row.mean:,.3g}" if abs(row.mean) < 1000 else f"{row.mean:,.0f}"
         spread = "" if row.sd is None else f" ± {row.sd:.2g}"
-        print(
-            f"  {row.method + (f' ({row.case})' if row.case else ''):64} {value + spread:>16}  {row.metric}", flush=True
-        )
+        say(f"  {row.method + (f' ({row.case})' if row.case else ''):64} {value + spread:>16}  {row.metric}")
 
-    record = run(only, None if quick or only else results, say, quick=quick)
+    record = run(only, None if quick or only else results, show, quick=quick)
     if not (quick or only):
-        print(f"\nrecord: {results / 'bench.json'} ({record.wall_seconds:.0f} s)")
+        say(f"\nrecord: {results / 'bench.json'} ({record.wall_seconds:.0f} s)")
     return 0

@@ -7,6 +7,7 @@ from typing import Literal
 
 import tyro
 
+from nrf.cli.parsing import say
 from nrf.errors import DataError, InputError
 
 
@@ -41,7 +42,7 @@ def _list_data() -> int:
             place = str(locate(name) or f"not here; nrf data fetch {name}") if dataset.files else "built in"
         except DataError as error:
             place = str(error)
-        print(f"{name:10}  {dataset.description}  [{place}]")
+        say(f"{name:10}  {dataset.description}  [{place}]")
     return 0
 
 
@@ -50,7 +51,7 @@ def _fetch_data(name: str, path: Path | None) -> int:
 
     if path is not None:
         raise InputError("fetch writes to the cache; set $NRF_CACHE to choose its place")
-    print(f"{name}: {fetch(name, notify=print)}")
+    say(f"{name}: {fetch(name, notify=say)}")
     return 0
 
 
@@ -59,7 +60,7 @@ def _verify_data(name: str, path: Path | None) -> int:
 
     checks = verify(name, path)
     for check in checks:
-        print(check)
+        say(str(check))
     wrong = [check for check in checks if not check.ok]
-    print(f"{name}: {len(checks) - len(wrong)} of {len(checks)} checks passed")
+    say(f"{name}: {len(checks) - len(wrong)} of {len(checks)} checks passed")
     return 2 if wrong else 0

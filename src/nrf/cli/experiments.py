@@ -7,7 +7,9 @@ from typing import Annotated
 
 import tyro
 
+from nrf.cli.parsing import Stopped, say
 from nrf.errors import InputError
+from nrf.files import require_folder
 
 
 def demo(*, out: Path = Path("runs/demo"), quick: bool = False, quiet: bool = False) -> int:
@@ -20,8 +22,12 @@ def demo(*, out: Path = Path("runs/demo"), quick: bool = False, quiet: bool = Fa
     """
     from nrf.experiments.demo import demo as run_demo
 
-    result = run_demo(out, print, quick=quick, quiet=quiet)
-    print(f"report: {result.report}")
+    require_folder(out)
+    try:
+        result = run_demo(out, say, quick=quick, quiet=quiet)
+    except KeyboardInterrupt as stop:
+        raise _stopped(out, "checkpoints/step-*.safetensors") from stop
+    say(f"report: {result.report}")
     return 0
 
 
@@ -69,12 +75,23 @@ def reproduce(
 
     if list:
         for known, what in (PAPER | OURS).items():
-            print(f"{known:20} {what:50} [{state(known, results)}]")
+            say(f"{known:20} {what:50} [{state(known, results)}]")
         return 0
     if name is None:
         raise InputError("which experiment? `nrf reproduce NAME`; `nrf reproduce --list` shows them")
     options = Options(
         out, results, jobs, quick, quiet, classes, seeds, lines, epochs, max_hours, store, inception_weights
     )
-    run_experiment(find_experiment(name), options, print)
+    experiment = find_experiment(name)
+    try:
+        run_experiment(experiment, options, say)
+    except KeyboardInterrupt as stop:
+        raise _stopped(out, f"{name}-*/cells/*.json", f"{name}-*/**/checkpoints/step-*.safetensors") from stop
     return 0
+
+
+def _stopped(out: Path, *kept: str) -> Stopped:
+    """What is true of the work: it is kept if there are files of these forms."""
+    if not any(any(out.glob(f"**/{pattern}")) for pattern in kept):
+        return Stopped("stopped before anything was finished: no work is kept")
+    return Stopped(f"stopped; what is finished is kept in {out}: the same command goes on from there")

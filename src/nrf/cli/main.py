@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Sequence
 
@@ -14,7 +15,8 @@ from nrf.cli.parsing import STOPPED, parse
 from nrf.cli.quality import quality
 from nrf.cli.train import train
 from nrf.cli.trained import interpolate, revise, sample, score
-from nrf.errors import InputError, NonFiniteError, NRFError
+from nrf.errors import InputError, NonFiniteError, NRFError, printable
+from nrf.processes import terminable
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -23,20 +25,29 @@ def main(argv: Sequence[str] | None = None) -> int:
     debug = "--debug" in arguments
     arguments = [a for a in arguments if a != "--debug"]
     try:
-        return _dispatch(arguments)
-    except KeyboardInterrupt:
-        return _fail(
-            "stopped; finished work is kept: repeat the command, train with --resume",
-            STOPPED,
-            debug=debug,
-        )
+        with terminable():
+            return _dispatch(arguments)
+    except KeyboardInterrupt as stop:
+        return _fail(str(stop) or "stopped; nothing was written", STOPPED, debug=debug)
     except NonFiniteError as error:
         return _fail(str(error), 1, debug=debug)
     except (NRFError, OSError) as error:
         return _fail(str(error), 2, debug=debug)
     except Exception as error:
-        message = f"unexpected {type(error).__name__}: {error} (a fault of nrf; --debug shows where)"
+        if isinstance(error, MemoryError) or _OUT_OF_MEMORY.search(str(error)):
+            return _fail(f"not enough memory{_amount(error)}; take fewer rows at a time", 1, debug=debug)
+        message = f"internal error: {type(error).__name__}: {error} (--debug shows where)"
         return _fail(message, 1, debug=debug)
+
+
+# torch has no exception of its own for what does not fit into main memory.
+_OUT_OF_MEMORY = re.compile(r"can't allocate memory|not enough memory|out of memory|Storage size")
+
+
+def _amount(error: Exception) -> str:
+    """What did not fit, as far as the error tells."""
+    text = " ".join(str(error).split())
+    return f" ({text.partition('DefaultCPUAllocator: ')[2] or text})" if text else ""
 
 
 def _dispatch(arguments: list[str]) -> int:
@@ -83,5 +94,5 @@ def _fail(message: str, code: int, *, debug: bool) -> int:
         import traceback
 
         traceback.print_exc()
-    print(f"nrf: {' '.join(message.split())}", file=sys.stderr)
+    print(f"nrf: {' '.join(printable(message).split())}", file=sys.stderr)
     return code

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from nrf.cli.parsing import Folder
+from nrf.cli.parsing import Folder, say
 from nrf.errors import InputError
+from nrf.files import require_output, write_atomically
 
 
 def quality(
@@ -44,9 +45,11 @@ def quality(
     from nrf.data import resolve
     from nrf.experiments.judge import judge
     from nrf.experiments.trained import Trained
+    from nrf.seeds import require_seed
 
-    if out is not None and out.suffix != ".json":
-        raise InputError(f"{out}: the name must end in .json")
+    if out is not None:
+        require_output(out, ".json")
+    require_seed(seed)
     if samples < 20 or draws < 1:
         raise InputError(f"scores need at least 20 samples and 1 draw, got {samples} and {draws}")
     trained = Trained.load(folder, averaged=averaged)
@@ -58,10 +61,9 @@ def quality(
     if against_training:
         found |= by.against_training(seen)
     for name, value in found.items():
-        print(f"{name:28} {value:.4g}")
+        say(f"{name:28} {value:.4g}")
     if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
         about = {"step": trained.step, "samples": samples, "draws": draws, "revised": revise}
-        out.write_text(json.dumps(about | found, indent=1))
-        print(f"scores: {out}")
+        write_atomically(out, json.dumps(about | found, indent=1).encode())
+        say(f"scores: {out}")
     return 0

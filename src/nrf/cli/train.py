@@ -6,7 +6,7 @@ from pathlib import Path
 
 import tyro
 
-from nrf.cli.parsing import STOPPED, early, in_one_line
+from nrf.cli.parsing import STOPPED, Stopped, early, in_one_line, say
 from nrf.errors import InputError
 
 
@@ -43,14 +43,20 @@ def train(arguments: list[str]) -> int:
         ),
         prog,
     )
-    trainer = run_training(
-        name, request.preset, request.out, resume=request.resume, device=request.device, quiet=request.quiet
-    )
+    again = f"nrf train {name} --out {request.out} --resume"
+    try:
+        trainer = run_training(
+            name, request.preset, request.out, resume=request.resume, device=request.device, quiet=request.quiet
+        )
+    except KeyboardInterrupt as stop:
+        kept = RunFolder(request.out).latest()
+        if kept is None:
+            raise Stopped("stopped before the first checkpoint: no training is kept") from stop
+        raise Stopped(f"stopped; {kept} is kept, what came after it is not; go on with: {again}") from stop
     if not trainer.ranks.leads:
         return 0 if trainer.step == trainer.total else STOPPED
     if trainer.step < trainer.total:
-        again = f"nrf train {name} --out {request.out} --resume"
-        print(f"stopped at step {trainer.step} of {trainer.total}, saved; go on with: {again}")
+        say(f"stopped at step {trainer.step} of {trainer.total}, saved; go on with: {again}")
         return STOPPED
-    print(f"trained {trainer.step} steps; {RunFolder(request.out).latest()}")
+    say(f"trained {trainer.step} steps; {RunFolder(request.out).latest()}")
     return 0

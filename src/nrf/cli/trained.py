@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from nrf.cli.parsing import Folder, Input
+from nrf.cli.parsing import Folder, Input, say
 from nrf.errors import InputError
+from nrf.files import replaced, require_output, write_atomically
 
 
 def sample(
@@ -39,17 +40,17 @@ def sample(
     """
     from nrf.experiments.trained import Trained
 
-    suffix = _suffix(out, ".npz", ".png")
+    require_output(out, ".npz", ".png")
     changes = {"n_steps": steps, "temperature": temperature, "step_size": step_size}
     if not revise and any(v is not None for v in changes.values()):
         raise InputError("--steps, --temperature and --step-size are about the revision; add --revise")
     trained = Trained.load(folder, averaged=averaged, replica=replica)
     x, h = trained.sample(n, seed=seed, revise=revise, **changes)
-    if suffix == ".npz":
+    if out.suffix == ".npz":
         _write_npz(out, x=x, h=h)
     else:
         _draw(trained.preset.data.name, x, out)
-    print(f"{n} {'revised' if revise else 'generated'} samples: {out}")
+    say(f"{n} {'revised' if revise else 'generated'} samples: {out}")
     return 0
 
 
@@ -82,16 +83,16 @@ def revise(
     from nrf.data import read_array
     from nrf.experiments.trained import Trained
 
-    suffix = _suffix(out, ".npz", ".png")
+    require_output(out, ".npz", ".png")
     trained = Trained.load(folder, averaged=averaged, replica=replica)
     before = read_array(input, trained.event_shape)
     x = trained.revise(before, seed=seed, n_steps=steps, temperature=temperature, step_size=step_size)
     u_before, u = trained.score(before), trained.score(x)
-    if suffix == ".npz":
+    if out.suffix == ".npz":
         _write_npz(out, x=x, before=before, u_before=u_before, u=u)
     else:
         _draw(trained.preset.data.name, x, out)
-    print(f"{len(x)} rows revised, mean potential {u_before.mean():.4g} → {u.mean():.4g}: {out}")
+    say(f"{len(x)} rows revised, mean potential {u_before.mean():.4g} → {u.mean():.4g}: {out}")
     return 0
 
 
@@ -110,18 +111,18 @@ def score(folder: Folder, input: Input, /, *, out: Path, averaged: bool = False,
     from nrf.data import read_array
     from nrf.experiments.trained import Trained
 
-    suffix = _suffix(out, ".csv", ".npy", ".npz")
+    require_output(out, ".csv", ".npy", ".npz")
     trained = Trained.load(folder, averaged=averaged, replica=replica)
     u = trained.score(read_array(input, trained.event_shape))
-    out.parent.mkdir(parents=True, exist_ok=True)
-    if suffix == ".csv":
+    if out.suffix == ".csv":
         lines = ["row,potential", *(f"{i},{float(v):.9g}" for i, v in enumerate(u, start=1))]
-        out.write_text("\n".join(lines) + "\n")
-    elif suffix == ".npy":
-        np.save(out, u)
+        write_atomically(out, ("\n".join(lines) + "\n").encode())
+    elif out.suffix == ".npy":
+        with replaced(out) as partial:
+            np.save(partial, u)
     else:
         _write_npz(out, u=u)
-    print(f"{len(u)} rows scored, potential {u.min():.4g} … {u.max():.4g}: {out}")
+    say(f"{len(u)} rows scored, potential {u.min():.4g} … {u.max():.4g}: {out}")
     return 0
 
 
@@ -150,7 +151,7 @@ def interpolate(
     from nrf.experiments import figures
     from nrf.experiments.trained import Trained
 
-    _suffix(out, ".png")
+    require_output(out, ".png")
     trained = Trained.load(folder, averaged=averaged, replica=replica)
     events = trained.interpolate(pairs, steps, seed=seed)
     if trained.event_shape == (2,):
@@ -158,21 +159,15 @@ def interpolate(
     else:
         figure = figures.image_grid(figures.as_images(trained.preset.data.name, events))
     figures.save(figure, out)
-    print(f"{pairs} interpolations of {steps} steps: {out}")
+    say(f"{pairs} interpolations of {steps} steps: {out}")
     return 0
-
-
-def _suffix(path: Path, *allowed: str) -> str:
-    if path.suffix not in allowed:
-        raise InputError(f"{path}: the name must end in {' or '.join(allowed)}")
-    return path.suffix
 
 
 def _write_npz(path: Path, **arrays: Any) -> None:
     import numpy as np
 
-    path.parent.mkdir(parents=True, exist_ok=True)
-    np.savez_compressed(path, **arrays)
+    with replaced(path) as partial:
+        np.savez_compressed(partial, **arrays)
 
 
 def _draw(dataset: str, x: Any, out: Path) -> None:
@@ -184,6 +179,6 @@ def _draw(dataset: str, x: Any, out: Path) -> None:
         return
     side = min(int(len(x) ** 0.5), 16)  # a picture of more than 256 is no picture
     if side * side < len(x):
-        print(f"the first {side * side} are drawn; .npz holds all")
+        say(f"the first {side * side} are drawn; .npz holds all")
     images = figures.as_images(dataset, x[: side * side])
     figures.save(figures.image_grid(images.reshape(side, side, *images.shape[1:])), out)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from nrf.data.base import Check, Dataset, Notify, Splits, fetch_into_cache, require, search
 from nrf.errors import DataError, InputError
+from nrf.seeds import require_seed
 
 
 def dataset(name: str) -> Dataset:
@@ -49,6 +50,7 @@ def resolve(name: str, path: Path | None = None, *, fetch: bool = True, split: i
     (1600, 2)
     """
     chosen = dataset(name)
+    require_seed(split, "split")
     if split and chosen.draw_split is None:
         raise InputError(f"{name} has one split, number 0; got {split}")
     folder = _folder(chosen, path, fetch=fetch)

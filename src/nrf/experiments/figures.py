@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from nrf.data import DATASETS
 from nrf.errors import InputError
+from nrf.files import replaced
 
 Array = NDArray[np.floating]
 
@@ -23,8 +24,8 @@ INK, DATA, GENERATED, REVISED, MUTED = "#1f2933", "#52606d", "#d9822b", "#0b7285
 
 def save(figure: Figure, path: Path) -> None:
     """Write a PNG."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=130, bbox_inches="tight")
+    with replaced(path) as partial:
+        figure.savefig(partial, dpi=130, bbox_inches="tight")
 
 
 def as_data_uri(figure: Figure) -> str:

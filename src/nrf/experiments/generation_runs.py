@@ -21,9 +21,10 @@ from nrf.experiments.reproduce import STOP_AT, OutOfTime, cell_key
 from nrf.experiments.run import train
 from nrf.experiments.snapshots import model_of
 from nrf.experiments.trained import Trained
+from nrf.experiments.watch import read_curve
+from nrf.files import write_atomically
 from nrf.learners import InclusiveConfig, SNGANConfig, WGANGPConfig
 from nrf.training import Trainer
-from nrf.training.checkpoint import write_atomically
 
 Images = NDArray[np.float32]
 Point = dict[str, float]
@@ -188,7 +189,7 @@ def run_cell(config: GenerationConfig, line: Line, out: Path) -> dict[str, Any]:
     by = judge(splits, config.inception_weights)
     preset = sized(config, line)
     path = out / "curve.json"
-    curve: list[Point] = json.loads(path.read_text()) if path.is_file() else []
+    curve: list[Point] = read_curve(path)
     limit = float("inf") if config.minutes is None else 60 * config.minutes
 
     def look(trainer: Trainer, row: Mapping[str, float]) -> bool:

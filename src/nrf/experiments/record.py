@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from nrf.errors import InputError
-from nrf.training.checkpoint import write_atomically
+from nrf.files import write_atomically
 
 COLUMNS = ("last", "selected", "oracle", None)
 
@@ -70,7 +70,7 @@ class Record:
         """Read and check."""
         try:
             content = json.loads(path.read_text())
-        except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise InputError(f"{path}: cannot be read as a record: {error}") from error
         return parse(content, str(path))
 

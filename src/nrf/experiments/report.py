@@ -12,7 +12,8 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from nrf.experiments.figures import as_data_uri
-from nrf.training.checkpoint import versions, write_atomically
+from nrf.files import write_atomically
+from nrf.training.checkpoint import versions
 
 STYLE = """
 :root { --ink:#1f2933; --soft:#52606d; --line:#e4e7eb; --accent:#0b7285; --paper:#fff; --ground:#f5f7fa; }

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,9 +29,10 @@ from nrf.experiments import figures
 from nrf.experiments.board import Board, Place
 from nrf.experiments.record import Record, Row, commit, machine
 from nrf.experiments.report import Report, Table
+from nrf.files import locked, read_json, require_folder, sweep, write_atomically
+from nrf.processes import end_with, terminable
 from nrf.training import ProgressBar
-from nrf.training.checkpoint import versions, write_atomically
-from nrf.training.process import terminable
+from nrf.training.checkpoint import versions
 
 STOP_AT: ContextVar[float] = ContextVar("STOP_AT", default=math.inf)
 """Time, as of :func:`time.time`, from which on a cell that can go on later stops with :class:`OutOfTime`."""
@@ -139,10 +141,20 @@ def reproduce(experiment: Experiment, options: Options, say: Callable[[str], Non
 
     Quick runs write beside their cells only: ``results/`` holds real ones.
     """
+    for place in (options.out, options.store, None if options.quick else options.results):
+        if place is not None:
+            require_folder(place)
     config = _resized(experiment, options)
-    settings = to_json(config)
-    digest = hashlib.blake2b(json.dumps(settings, sort_keys=True).encode(), digest_size=4).hexdigest()
+    digest = hashlib.blake2b(json.dumps(to_json(config), sort_keys=True).encode(), digest_size=4).hexdigest()
     folder = options.out / f"{experiment.name}-{digest}"
+    with locked(folder):
+        sweep(folder / "cells", alone=True)
+        return _reproduce(experiment, config, folder, options, say)
+
+
+def _reproduce(
+    experiment: Experiment, config: Any, folder: Path, options: Options, say: Callable[[str], None]
+) -> Record:
     cells = experiment.cells(config, folder)
     if len({cell.key for cell in cells}) != len(cells):
         raise InputError(f"{experiment.name} names two cells alike")
@@ -172,7 +184,7 @@ def reproduce(experiment: Experiment, options: Options, say: Callable[[str], Non
         for name, (figure, _) in section.figures.items():
             figures.save(figure, home / experiment.name / f"{name}.png")
         report.add(section.heading, section.text, *section.tables, *section.figures.values())
-    report.add_provenance(command, settings)
+    report.add_provenance(command, to_json(config))
     report.write(folder / "report.html")
     say(f"\nrecord: {home / (experiment.name + '.json')}\nreport: {folder / 'report.html'}")
     return record
@@ -231,7 +243,7 @@ def _run_missing(name: str, cells: Sequence[Cell], folder: Path, options: Option
     def work() -> Iterator[Any]:
         for cell in missing:
             if time.time() < stop_at:
-                yield delayed(_compute)(cell, folder, stop_at)
+                yield delayed(_compute)(cell, folder, stop_at, parent=os.getpid())
 
     with terminable(), _display(name, cells, missing, folder, options) as advance:
         for _ in Parallel(n_jobs=options.jobs, return_as="generator_unordered", pre_dispatch=options.jobs)(work()):
@@ -254,7 +266,13 @@ def _copy_cells(source: Path, target: Path) -> None:
 def _wall(folder: Path) -> float:
     """Seconds spent on an experiment so far."""
     path = folder / "wall.json"
-    return float(json.loads(path.read_text())) if path.is_file() else 0.0
+    if not path.is_file():
+        return 0.0
+    remedy = "delete it, and the time counted so far is lost"
+    seconds = read_json(path, remedy)
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < math.inf:
+        raise InputError(f"{path}: damaged (not a number of seconds); {remedy}")
+    return float(seconds)
 
 
 def _write_wall(folder: Path, seconds: float) -> float:
@@ -276,14 +294,17 @@ def _display(
             yield bar.advance
 
 
-def _compute(cell: Cell, folder: Path, stop_at: float = math.inf) -> None:
+def _compute(cell: Cell, folder: Path, stop_at: float, parent: int) -> None:
+    end_with(parent)
     torch.set_num_threads(1)
     STOP_AT.set(stop_at)
     try:
         result = cell.compute()
     except OutOfTime:
         return
-    write_atomically(_path(folder, cell.key), json.dumps({"commit": commit(), "result": result}).encode())
+    text = json.dumps(result)
+    content = {"commit": commit(), "result": json.loads(text), "digest": _digest(text)}
+    write_atomically(_path(folder, cell.key), json.dumps(content).encode())
 
 
 def _path(folder: Path, key: str) -> Path:
@@ -291,12 +312,20 @@ def _path(folder: Path, key: str) -> Path:
 
 
 def _stored(folder: Path, key: str) -> dict[str, Any]:
-    path = _path(folder, key)
-    try:
-        content: dict[str, Any] = json.loads(path.read_text())
-    except json.JSONDecodeError as error:
-        raise InputError(f"{path}: damaged ({error}); delete it and run again") from error
-    return content
+    path, remedy = _path(folder, key), "delete it and run again"
+    content = read_json(path, remedy)
+    if not isinstance(content, dict) or not isinstance(content.get("result"), dict):
+        raise InputError(f"{path}: damaged (it holds no result); {remedy}")
+    if not isinstance(content.get("commit"), str | None):
+        raise InputError(f"{path}: damaged (its commit is {content['commit']!r}); {remedy}")
+    # Cells of 0.1.0 have no digest.
+    if "digest" in content and content["digest"] != _digest(json.dumps(content["result"])):
+        raise InputError(f"{path}: damaged (the result does not match its checksum); {remedy}")
+    return {"commit": None} | content
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def with_paper(rows: Sequence[Row]) -> Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,7 +16,9 @@ from nrf.data import Splits
 from nrf.errors import CheckpointError, InputError
 from nrf.experiments.base import Preset, build_learner, load_splits
 from nrf.experiments.snapshots import Pictures
+from nrf.files import require_folder
 from nrf.ranks import Ranks
+from nrf.seeds import require_seed
 from nrf.training import RunFolder, Trainer, use_threads
 
 CHANGEABLE = (
@@ -79,10 +82,28 @@ def train(
         on_log: Called with the trainer and the metrics of each line that is logged; True ends the sitting.
     """
     folder = RunFolder(out)
-    config = to_json(preset)
-    description = {"preset": name, "config": config}
+    require_folder(out)
     ranks = Ranks.of_environment(device)
+    with folder.locked() if ranks.leads else nullcontext():
+        return _train(name, preset, folder, ranks, resume, device, quiet, splits, on_log)
+
+
+def _train(
+    name: str,
+    preset: Preset,
+    folder: RunFolder,
+    ranks: Ranks,
+    resume: bool,
+    device: str,
+    quiet: bool,
+    splits: Splits | None,
+    on_log: Callable[[Trainer, Mapping[str, float]], object] | None,
+) -> Trainer:
+    description = {"preset": name, "config": to_json(preset)}
     goes_on = ranks.any(ranks.leads and _require_same_run(folder, description, resume=resume))
+    if not goes_on:
+        require_seed(preset.seeds[0])
+        require_seed(preset.seeds[-1], "the seed of the last replica")
     splits = load_splits(preset.data) if splits is None else splits
     use_threads(preset.train.threads)
     data = torch.from_numpy(splits.train).to(_device(ranks.device_of(device)))
@@ -106,8 +127,6 @@ def train(
 
 def _require_same_run(folder: RunFolder, description: dict[str, Any], *, resume: bool) -> bool:
     """Whether there is a run to go on with; an error if it is not this one. Nothing is written here."""
-    if folder.path.is_file():
-        raise InputError(f"{folder.path} is a file; choose a folder for --out")
     if not folder.exists():
         return False
     if not resume:

@@ -21,7 +21,7 @@ from nrf.learners.base import require_finite
 from nrf.models import LatentGenerator, frozen
 from nrf.networks import Shape, replica_state
 from nrf.samplers import CoopNet
-from nrf.seeds import randn, stream
+from nrf.seeds import randn, require_seed, stream
 from nrf.training import RunFolder
 from nrf.training import checkpoint as ckpt
 
@@ -56,15 +56,19 @@ class Trained:
         """
         run = RunFolder(folder)
         described = run.describe()
-        path = run.latest() if step is None else run.checkpoint_path(step)
-        if path is None:
+        if step is None:
+            newest = run.newest()
+        else:
+            path = run.checkpoint_path(step)
+            newest = path, ckpt.require_run(ckpt.read(path), path)
+        if newest is None:
             command = f"nrf train {described.get('preset')} --out {folder} --resume"
             raise CheckpointError(f"{folder} holds no checkpoint yet; let `{command}` run on")
-        stored = ckpt.read(path)
+        path, stored = newest
         try:
             preset = from_json(Preset, stored.meta["config"])
             event_shape = tuple(int(n) for n in stored.meta["event_shape"])
-        except (KeyError, InputError) as error:
+        except (LookupError, TypeError, ValueError) as error:
             raise CheckpointError(f"{path}: its configuration cannot be read by this version: {error}") from error
         potential, generator = build_models(preset, event_shape)
         if averaged and not stored.meta["averaged"]:
@@ -84,7 +88,7 @@ class Trained:
             module.eval().requires_grad_(False)
         return cls(preset, potential, generator, event_shape, int(stored.meta["step"]))
 
-    def score(self, x: Array) -> Array:
+    def score(self, x: Array | Tensor) -> Array:
         """The potential of each row: high = normal."""
         with torch.no_grad(), frozen(self.potential):
             return _in_chunks(lambda rows: self.potential(rows), x, SCORE_CHUNK, "potential")
@@ -101,7 +105,7 @@ class Trained:
         if n < 1:
             raise InputError(f"the number of samples must be at least 1, got {n}")
         self._require_generator()
-        rng = stream(seed, "sample")
+        rng = stream(require_seed(seed), "sample")
         revision, sampler = self._revision(changes) if revise else (None, None)
 
         def revised(x: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
@@ -121,7 +125,7 @@ class Trained:
         require_finite(samples=xs, codes=hs)
         return xs.numpy(), hs.numpy()
 
-    def revise(self, x: Array, *, seed: int = 0, **changes: Any) -> Array:
+    def revise(self, x: Array | Tensor, *, seed: int = 0, **changes: Any) -> Array:
         """Pull given rows towards typical ones along the potential; they have no codes, so x alone is revised.
 
         Args:
@@ -133,7 +137,7 @@ class Trained:
         revision = replace(revision, target="x")
         if isinstance(sampler, CoopNet):
             sampler = sampler.along_x()
-        rng = stream(seed, "revise")
+        rng = stream(require_seed(seed), "revise")
         none = torch.zeros(0)
 
         def pull(rows: Tensor) -> Tensor:
@@ -147,7 +151,7 @@ class Trained:
         if pairs < 1 or steps < 2:
             raise InputError(f"interpolation needs at least 1 pair and 2 steps, got {pairs} and {steps}")
         self._require_generator()
-        rng = stream(seed, "interpolate")
+        rng = stream(require_seed(seed), "interpolate")
         start, end = (self.generator.sample_latent(pairs, rng) for _ in range(2))
         weight = torch.linspace(0, 1, steps)[None, :, None]
         codes = torch.lerp(start[:, None], end[:, None], weight.expand(pairs, steps, 1))
@@ -200,8 +204,9 @@ class Trained:
         return revision, replace(sampler, **given)
 
 
-def _in_chunks(function: Callable[[Tensor], Tensor], x: Array, size: int, what: str) -> Array:
-    rows = torch.from_numpy(np.ascontiguousarray(x, dtype=np.float32))
+def _in_chunks(function: Callable[[Tensor], Tensor], x: Array | Tensor, size: int, what: str) -> Array:
+    given = x.detach().cpu() if isinstance(x, Tensor) else x
+    rows = torch.from_numpy(np.ascontiguousarray(given, dtype=np.float32))
     out = torch.cat([function(part) for part in torch.split(rows, size)])
     require_finite(**{what: out})
     return np.asarray(out.numpy())

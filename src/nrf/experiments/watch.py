@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,13 +16,14 @@ from torch import Tensor, nn
 
 from nrf.data import Splits
 from nrf.detect.selection import made_anomalies, made_images
+from nrf.errors import InputError
 from nrf.experiments.base import Preset
 from nrf.experiments.reproduce import STOP_AT, OutOfTime
 from nrf.experiments.run import train
+from nrf.files import read_json, write_atomically
 from nrf.metrics import auroc
 from nrf.models import frozen
 from nrf.training import Trainer
-from nrf.training.checkpoint import write_atomically
 from nrf.training.trainer import MOST_WATCHED
 
 Curve = list[dict[str, float]]
@@ -47,7 +49,7 @@ def train_and_watch(name: str, preset: Preset, splits: Splits, out: Path, number
     curve_path = out / "curve.json"
     per_epoch = _batches(preset, len(splits.train))
     preset = replace(preset, train=replace(preset.train, log_every=per_epoch, checkpoint_every=per_epoch))
-    curve: Curve = json.loads(curve_path.read_text()) if curve_path.is_file() else []
+    curve: Curve = read_curve(curve_path)
 
     def look(trainer: Trainer, row: Mapping[str, float]) -> bool:
         assert trainer.health is not None
@@ -63,6 +65,17 @@ def train_and_watch(name: str, preset: Preset, splits: Splits, out: Path, number
     if trainer.step < trainer.total:
         raise OutOfTime if time.time() > STOP_AT.get() else KeyboardInterrupt
     return curve
+
+
+def read_curve(path: Path) -> list[dict[str, Any]]:
+    """The points of a run so far, none if it has not begun."""
+    if not path.is_file():
+        return []
+    remedy = f"delete the folder {path.parent} and run again"
+    points = read_json(path, remedy)
+    if not isinstance(points, list) or not all(isinstance(point, dict) for point in points):
+        raise InputError(f"{path}: damaged (not a list of points); {remedy}")
+    return points
 
 
 def weights_of(curve: Sequence[Mapping[str, float]]) -> str:

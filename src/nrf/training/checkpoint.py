@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
+import math
 import platform
 import struct
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,9 +24,16 @@ from torch.optim import Optimizer
 
 from nrf._version import __version__
 from nrf.errors import CheckpointError
+from nrf.files import write_atomically as write_atomically  # part of this module's interface, too
 
 FORMAT = "nrf-checkpoint"
 VERSION = 1
+MOST_HEADER = 16 * 2**20
+"""Bytes of a header; ours have some thousands."""
+
+
+class DamagedError(CheckpointError):
+    """A checkpoint whose content is not what was written; the one before it may be whole."""
 
 
 @dataclass(frozen=True)
@@ -61,60 +67,63 @@ def write(path: Path, checkpoint: Checkpoint) -> None:
     write_atomically(path, content)
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write beside the target, flush to disk, rename over it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".partial-")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())  # a temporary file is its owner's alone
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
-
-
 def read(path: Path) -> Checkpoint:
     """Read and check; every way a file can be wrong has its own words."""
     if not path.is_file():
-        raise CheckpointError(f"{path}: no such checkpoint")
-    try:
-        with safe_open(path, framework="pt") as file:
-            header = file.metadata() or {}
-            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, ValueError, struct.error) as error:
-        raise CheckpointError(
-            f"{path}: truncated or not a safetensors file ({error}); delete it to go on from the one before"
-        ) from error
+        raise DamagedError(f"{path}: no such checkpoint")
+    header, tensors = _read_safetensors(path)
     if header.get("format") != FORMAT or "nrf" not in header:
-        raise CheckpointError(f"{path}: a safetensors file, but not a checkpoint of nrf")
+        raise DamagedError(f"{path}: a safetensors file, but not a checkpoint of nrf")
     try:
         meta = json.loads(header["nrf"])
-    except json.JSONDecodeError as error:
-        raise CheckpointError(f"{path}: its JSON header is damaged ({error})") from error
+    except (ValueError, RecursionError) as error:
+        raise DamagedError(f"{path}: its JSON header is damaged ({error})") from error
+    if not isinstance(meta, dict):
+        raise DamagedError(f"{path}: its JSON header is damaged (not an object)")
     if meta.get("version") != VERSION:
         raise CheckpointError(
             f"{path}: checkpoint version {meta.get('version')}, this nrf {__version__} reads version {VERSION}"
         )
     if meta.get("digest") != _digest(tensors, {k: v for k, v in meta.items() if k != "digest"}):
-        raise CheckpointError(
-            f"{path}: damaged, the content does not match its checksum; delete it to go on from the one before"
+        raise DamagedError(
+            f"{path}: damaged, the content does not match its checksum; delete it, or put a whole copy in its place"
         )
     return Checkpoint(tensors, meta)
+
+
+def _read_safetensors(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
+    remedy = "delete it, or put a whole copy in its place"
+    try:
+        with path.open("rb") as start:
+            (size,) = struct.unpack("<Q", start.read(8))
+        if size > min(MOST_HEADER, path.stat().st_size):
+            raise ValueError(f"a header of {size} bytes")
+        with safe_open(path, framework="pt") as file:
+            return file.metadata() or {}, {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError, TypeError, RuntimeError, struct.error) as error:
+        raise DamagedError(f"{path}: truncated or not a safetensors file ({error}); {remedy}") from error
+
+
+def require_run(checkpoint: Checkpoint, path: Path) -> Checkpoint:
+    """The checkpoint, if it has what that of every run has: numbers that count something, and finite weights."""
+    meta = checkpoint.meta
+    counts = {name: meta.get(name) for name in ("step", "count", "rollbacks")}
+    wrong = [f"{k} is {v!r}" for k, v in counts.items() if isinstance(v, bool) or not isinstance(v, int) or v < 0]
+    sums = meta.get("sums")
+    numbers = {"seconds": meta.get("seconds"), **(sums if isinstance(sums, dict) else {"sums": sums})}
+    wrong += [f"{k} is {v!r}" for k, v in numbers.items() if isinstance(v, bool) or not isinstance(v, int | float)]
+    if not wrong and not (math.isfinite(numbers["seconds"]) and numbers["seconds"] >= 0):
+        wrong.append(f"seconds is {numbers['seconds']!r}")
+    kinds: dict[str, type | tuple[type, ...]] = {"averaged": list, "optimizers": dict, "order": dict}
+    kinds |= {"config": dict, "event_shape": list, "least_gap": (int, float, type(None))}
+    wrong += [f"{name} is {meta.get(name)!r}" for name, kind in kinds.items() if not isinstance(meta.get(name), kind)]
+    if wrong:
+        raise DamagedError(f"{path}: not the checkpoint of a run: {wrong[0]}")
+    for name, value in checkpoint.tensors.items():
+        learned = name.startswith(("module/", "averaged/"))
+        if learned and value.is_floating_point() and not torch.isfinite(value).all():
+            raise DamagedError(f"{path}: {name} holds values that are not finite")
+    return checkpoint
 
 
 def pack(
@@ -152,17 +161,17 @@ def load_state(module: nn.Module, state: Mapping[str, Tensor], path: Path, what:
 def load_optimizer(optimizer: Optimizer, checkpoint: Checkpoint, name: str, path: Path) -> None:
     """Put stored moments and settings into an optimiser."""
     state: dict[int, dict[str, Tensor]] = {}
-    for key, value in checkpoint.group(f"optimizer/{name}").items():
-        index, slot = key.split("/")
-        state.setdefault(int(index), {})[slot] = value
     groups = checkpoint.meta.get("optimizers", {}).get(name)
     if groups is None:
         raise CheckpointError(f"{path}: holds no optimiser {name!r}")
-    # JSON has lists only; the optimisers' own defaults are tuples.
-    restored = [{k: tuple(v) if k == "betas" else v for k, v in group.items()} for group in groups]
     try:
+        for key, value in checkpoint.group(f"optimizer/{name}").items():
+            index, slot = key.split("/")
+            state.setdefault(int(index), {})[slot] = value
+        # JSON has lists only; the optimisers' own defaults are tuples.
+        restored = [{k: tuple(v) if k == "betas" else v for k, v in group.items()} for group in groups]
         optimizer.load_state_dict({"state": state, "param_groups": restored})
-    except ValueError as error:
+    except (ValueError, TypeError, AttributeError, LookupError) as error:
         raise CheckpointError(f"{path}: optimiser {name!r} does not fit: {error}") from error
 
 

@@ -35,23 +35,6 @@ def graceful_stop(wanted: bool) -> Iterator[Callable[[], bool]]:
             signal.signal(s, handler)
 
 
-@contextmanager
-def terminable() -> Iterator[None]:
-    """Let SIGTERM do what Ctrl-C does: end the work in order, that of other processes too, instead of leaving them."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def interrupt(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    previous = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, previous)
-
-
 def use_threads(threads: int | None) -> None:
     """Set the number of threads for the whole process; part of what makes results repeat bit by bit."""
     if threads is not None:

@@ -181,16 +181,18 @@ class Trainer:
 
     def resume(self) -> bool:
         """Take up the newest checkpoint; False if there is none yet."""
-        folder = self._folder()
-        path = folder.latest()
-        if path is None:
+        newest = self._folder().newest(set_aside=self.ranks.leads)
+        if newest is None:
             self._rewind(0)
             return False
-        stored = ckpt.read(path)
+        path, stored = newest
         self._require_same_data(stored, path)
         for _ in range(stored.meta["rollbacks"]):
             self._slow_down()
-        self._restore(stored, path)
+        try:
+            self._restore(stored, path)
+        except (LookupError, TypeError, RuntimeError) as error:
+            raise CheckpointError(f"{path}: holds no state to resume from: {error}") from error
         self._last_good = path
         self._rewind(self.step)
         return True
