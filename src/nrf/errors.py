@@ -6,6 +6,8 @@ code 2; library users can catch them by class.
 
 from __future__ import annotations
 
+import unicodedata
+
 
 class NRFError(Exception):
     """Base of all errors this package raises on purpose."""
@@ -25,3 +27,27 @@ class CheckpointError(NRFError):
 
 class NonFiniteError(NRFError, ArithmeticError):
     """A loss or a sample became NaN or infinite; nothing was replaced and training stopped."""
+
+
+def printable(text: str) -> str:
+    r"""The text with control characters written out, which could otherwise move the cursor or hide what is said.
+
+    Line breaks and tabs stay. File names, columns and levels can hold anything, also bytes that are no text.
+
+    Example:
+        >>> printable("a\x1b[2Jb")
+        'a\\x1b[2Jb'
+    """
+    return "".join(c if c in "\n\t" or not _is_control(c) else _escaped(c) for c in text)
+
+
+def _is_control(c: str) -> bool:
+    return unicodedata.category(c) in ("Cc", "Cs") or unicodedata.bidirectional(c) in _TURNS
+
+
+def _escaped(c: str) -> str:
+    return c.encode("unicode_escape", "surrogatepass").decode()
+
+
+_TURNS = ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
+"""Characters that change the direction of the text after them."""

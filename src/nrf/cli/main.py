@@ -14,7 +14,7 @@ from nrf.cli.parsing import STOPPED, parse
 from nrf.cli.quality import quality
 from nrf.cli.train import train
 from nrf.cli.trained import interpolate, revise, sample, score
-from nrf.errors import InputError, NonFiniteError, NRFError
+from nrf.errors import InputError, NonFiniteError, NRFError, printable
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -24,12 +24,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = [a for a in arguments if a != "--debug"]
     try:
         return _dispatch(arguments)
-    except KeyboardInterrupt:
-        return _fail(
-            "stopped; finished work is kept: repeat the command, train with --resume",
-            STOPPED,
-            debug=debug,
-        )
+    except KeyboardInterrupt as stop:
+        kept = "stopped; finished work is kept: repeat the command, train with --resume"
+        return _fail(str(stop) or kept, STOPPED, debug=debug)
     except NonFiniteError as error:
         return _fail(str(error), 1, debug=debug)
     except (NRFError, OSError) as error:
@@ -83,5 +80,5 @@ def _fail(message: str, code: int, *, debug: bool) -> int:
         import traceback
 
         traceback.print_exc()
-    print(f"nrf: {' '.join(message.split())}", file=sys.stderr)
+    print(f"nrf: {' '.join(printable(message).split())}", file=sys.stderr)
     return code

@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeVar
 
 import tyro
 
-from nrf.errors import InputError
+from nrf.errors import InputError, printable
 
 T = TypeVar("T")
 
@@ -24,6 +24,15 @@ FRAME = " │─╭╮╰╯"
 
 STOPPED = 130
 """Exit code of a run that was asked to stop, as shells have it."""
+
+
+class Stopped(KeyboardInterrupt):
+    """Ctrl-C or SIGTERM in a command that keeps work; says what is kept, and how to go on."""
+
+
+def say(text: str = "") -> None:
+    """Print what a user may read; names and values from files can hold anything."""
+    print(printable(text), flush=True)
 
 
 def parse(function: Callable[..., int], arguments: list[str], prog: str) -> Callable[[], int]:
