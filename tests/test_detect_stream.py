@@ -440,6 +440,22 @@ def test_a_stop_leaves_nothing_behind(detector, tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["x.csv"]
 
 
+def test_a_stop_in_the_moment_the_file_is_made(detector, tmp_path, monkeypatch):
+    source, real = write(table(), tmp_path / "x.csv"), os.open
+
+    def stopped(path, flags, *rest, **more):
+        handle = real(path, flags, *rest, **more)
+        if ".partial-nrf-" in str(path) and flags & os.O_CREAT:
+            os.close(handle)
+            raise KeyboardInterrupt
+        return handle
+
+    monkeypatch.setattr(os, "open", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        score_stream(detector, source, tmp_path / "s.csv")
+    assert [p.name for p in tmp_path.iterdir()] == ["x.csv"]
+
+
 def test_partial_files_have_names_that_nobody_can_foresee(detector, tmp_path):
     """A link with the name of the partial file was followed, and what it pointed to overwritten."""
     source, victim = write(table(), tmp_path / "x.csv"), text(tmp_path / "victim", "precious")
