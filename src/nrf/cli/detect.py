@@ -9,9 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from nrf.cli.parsing import parse
-from nrf.cli.show import Percent, cell, print_table, print_warnings, show_columns
+from nrf.cli.csvs import AS_KNOWN, CsvOptions
+from nrf.cli.labels import measures, normal_rows
+from nrf.cli.parsing import Stopped, parse, say
+from nrf.cli.show import Percent, cell, one_line, print_table, print_warnings, said_warnings, show_columns
 from nrf.errors import InputError
+from nrf.files import require_folder, require_output
+from nrf.processes import terminable
 
 if TYPE_CHECKING:
     from nrf.detect import NRFDetector
@@ -21,6 +25,7 @@ Data = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="DATA")]
 Model = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="MODEL")]
 Train = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="TRAIN")]
 Columns = Annotated[tuple[str, ...], tyro.conf.arg(metavar="[COL [COL ...]]")]
+Csv = tyro.conf.OmitArgPrefixes[CsvOptions]
 Ids = Annotated[tuple[str, ...], tyro.conf.arg(name="id", metavar="[COL [COL ...]]")]
 
 
@@ -34,7 +39,12 @@ def detect(arguments: list[str]) -> int:
     action, rest = arguments[0], arguments[1:]
     if action not in ACTIONS:
         raise InputError(f"unknown action {action!r}; `nrf detect` knows {', '.join(ACTIONS)}")
-    return parse(ACTIONS[action][0], rest, f"nrf detect {action}")()
+    run = parse(ACTIONS[action][0], rest, f"nrf detect {action}")
+    try:
+        with terminable():
+            return run()
+    except KeyboardInterrupt as stop:
+        raise Stopped("stopped; nothing was written, and what was there before is as it was") from stop
 
 
 def fit(
@@ -57,10 +67,14 @@ def fit(
     device: str = "cpu",
     seed: int = 0,
     quiet: bool = False,
+    csv: Csv = AS_KNOWN,
 ) -> int:
     """Fit a detector to a file of normal rows.
 
     Example: nrf detect fit train.csv --out model --id order --categorical zip --label class --normal good
+
+    With semicolons, decimal commas and a word of its own for missing values:
+    nrf detect fit train.csv --out model --sep ';' --decimal , --missing unbekannt
 
     Args:
         train: Training rows: .csv, .csv.gz or .parquet.
@@ -82,13 +96,14 @@ def fit(
         device: Where to compute: cpu, cuda, …
         seed: Seed.
         quiet: No progress bar.
+        csv: How the file is written; remembered.
     """
     import warnings
 
     from nrf.detect.columns import DroppedColumn
-    from nrf.detect.files import FileColumns
+    from nrf.detect.dialect import Dialect
+    from nrf.detect.files import FileColumns, read_training
     from nrf.detect.parameters import check_parameters
-    from nrf.detect.stream import read_table
 
     if (label is None) != (normal is None):
         raise InputError("--label and --normal go together: the column, and the label of normal rows")
@@ -121,31 +136,31 @@ def fit(
     )
     check_parameters(detector)
     started = time.perf_counter()
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        table = read_table(train, [name for name in left_out if name != label], label, categorical)
-    print_warnings(caught)
+    with said_warnings():
+        not_read = [name for name in left_out if name != label]
+        table, dialect = read_training(train, not_read, label, categorical, csv.over(Dialect()))
     for name in keep:
         if name not in table.column_names:
             raise InputError(f"{train}: --keep {name}: there is no such column")
     total = table.num_rows
     if label is not None and normal is not None:
-        table = _normal_rows(train, table, label, normal)
+        table = normal_rows(train, table, label, normal)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         detector.fit(table)
-    detector.file_columns_ = FileColumns(label, tuple(ids), tuple(n for n, why in left_out.items() if why == "--drop"))
+    dropped = tuple(name for name, why in left_out.items() if why == "--drop")
+    detector.file_columns_ = FileColumns(label, tuple(ids), dropped, dialect)
     detector.save(out)
     print_warnings([w for w in caught if issubclass(w.category, RuntimeWarning)])
     encoder = detector.encoder_
     assert encoder is not None
     useless = [f"{c.name} ({c.reason})" for c in encoder.columns if isinstance(c, DroppedColumn)]
-    print(f"rows       {table.num_rows}" + (f" of {total} with {label} = {normal}" if label is not None else ""))
-    print(f"columns    {len(encoder.kept_columns)}, encoded as {encoder.n_outputs}")
-    print(f"left out   {', '.join([*left_out, *useless]) or 'none'}")
-    print(f"threshold  {_threshold(detector).removeprefix('threshold ')}")
-    print(f"time       {time.perf_counter() - started:.1f} s")
-    print(f"detector   {out}")
+    say(f"rows       {table.num_rows}" + (f" of {total} with {label} = {normal}" if label is not None else ""))
+    say(f"columns    {len(encoder.kept_columns)}, encoded as {encoder.n_outputs}")
+    say(f"left out   {', '.join([*left_out, *useless]) or 'none'}")
+    say(f"threshold  {_threshold(detector).removeprefix('threshold ')}")
+    say(f"time       {time.perf_counter() - started:.1f} s")
+    say(f"detector   {out}")
     return 0
 
 
@@ -160,6 +175,7 @@ def score(
     ids: Ids = (),
     drop: Columns = (),
     device: str = "cpu",
+    csv: Csv = AS_KNOWN,
 ) -> int:
     """Score every row of a file: high = normal. Files may be larger than memory.
 
@@ -177,22 +193,27 @@ def score(
             that is called row, score, p_value or anomaly gets id_ in front.
         drop: Columns to leave out.
         device: Where to compute: cpu, cuda, …
+        csv: How the file is written, where it is not like the training file.
     """
-    from nrf.detect.stream import score_stream
+    from nrf.detect.stream import OUTPUTS, score_stream
 
     if top < 0:
         raise InputError(f"--top must be 0 or more, got {top}")
+    require_output(out, *OUTPUTS)
     started = time.perf_counter()
     detector = _load(model, device)
-    with Percent("scoring") as bar:
-        summary = score_stream(detector, data, out, drop=drop, fdr=fdr, on_batch=bar.reached, ids=ids or None, top=top)
+    dialect = csv.over(detector.file_columns_.dialect)
+    with said_warnings(), Percent("scoring") as bar:
+        summary = score_stream(
+            detector, data, out, drop=drop, fdr=fdr, on_batch=bar.reached, ids=ids or None, top=top, dialect=dialect
+        )
     seconds = time.perf_counter() - started
     if fdr is None:
         rule = f"flagged by {_threshold(detector)}"
     else:
         rule = f"flagged, those with p-value ≤ {summary.p_cutoff:.4g} (false discovery rate {fdr:g})"
-    print(f"{summary.rows} rows scored in {seconds:.1f} s, {summary.lowest:.4g} … {summary.highest:.4g}: {out}")
-    print(f"{summary.anomalies} {rule}")
+    say(f"{summary.rows} rows scored in {seconds:.1f} s, {summary.lowest:.4g} … {summary.highest:.4g}: {out}")
+    say(f"{summary.anomalies} {rule}")
     if summary.top:
         rows = [
             (*map(_name, extreme.ids), str(extreme.row), f"{extreme.score:.4g}", f"{extreme.p_value:.3g}")
@@ -211,6 +232,7 @@ def explain(
     out: Path | None = None,
     drop: Columns = (),
     device: str = "cpu",
+    csv: Csv = AS_KNOWN,
 ) -> int:
     """Say why a row scores as it does, and what would have to change for it to pass as normal.
 
@@ -223,24 +245,26 @@ def explain(
         out: Where to draw the contributions of the features: .png.
         drop: Columns to leave out.
         device: Where to compute: cpu, cuda, …
+        csv: How the file is written, where it is not like the training file.
     """
     if row < 1:
         raise InputError(f"--row counts from 1, got {row}")
-    if out is not None and out.suffix != ".png":
-        raise InputError(f"{out}: the name must end in .png")
+    if out is not None:
+        require_output(out, ".png")
     import warnings
 
     from nrf.detect.files import batches
     from nrf.detect.stream import table_encoder
 
     detector = _load(model, device)
-    last = 0
-    for batch in batches(table_encoder(detector), data, drop=drop, known=detector.file_columns_):
-        last = batch.last
-        if row <= last:
-            break
-    else:
-        raise InputError(f"{data}: has {last} rows, there is no row {row}")
+    last, known = 0, detector.file_columns_
+    with said_warnings():
+        for batch in batches(table_encoder(detector), data, drop=drop, known=known, dialect=csv.over(known.dialect)):
+            last = batch.last
+            if row <= last:
+                break
+        else:
+            raise InputError(f"{data}: has {last} rows, there is no row {row}")
     table = batch.table.slice(row - batch.first, 1)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="X has feature names")
@@ -248,8 +272,8 @@ def explain(
     state = "anomaly" if explanation.is_anomaly else "normal"
     names = batch.ids.slice(row - batch.first, 1).to_pylist()[0] if batch.ids.num_columns else {}
     which = f" ({', '.join(f'{name} {_name(value)}' for name, value in names.items())})" if names else ""
-    print(f"row {row}{which}: {state}, score {explanation.score:.4g}, p-value {explanation.p_value:.3g}")
-    print(_threshold(detector))
+    say(f"row {row}{which}: {state}, score {explanation.score:.4g}, p-value {explanation.p_value:.3g}")
+    say(_threshold(detector))
     cells = table.to_pylist()[0]
     if explanation.changes:
         rows = [
@@ -258,15 +282,15 @@ def explain(
         ]
         print_table(("feature", "value", "typical value", "contribution", "what is new"), rows)
         if not explanation.reached:
-            print(f"even so changed, the row stays below the threshold (score {explanation.revised_score:.4g})")
+            say(f"even so changed, the row stays below the threshold (score {explanation.revised_score:.4g})")
     else:
-        print("nothing has to change for it to pass as normal")
+        say("nothing has to change for it to pass as normal")
     if out is not None:
         from nrf.detect.figures import contribution_bars
 
         out.parent.mkdir(parents=True, exist_ok=True)
         contribution_bars(explanation, f"row {row}").savefig(out, dpi=130)
-        print(f"figure: {out}")
+        say(f"figure: {out}")
     return 0
 
 
@@ -280,6 +304,7 @@ def evaluate(
     anomaly: str | None = None,
     drop: Columns = (),
     device: str = "cpu",
+    csv: Csv = AS_KNOWN,
 ) -> int:
     """Compare scores with labels: AUROC, average precision, and what the threshold does.
 
@@ -293,6 +318,7 @@ def evaluate(
         anomaly: Or the label of anomalies; all others are normal.
         drop: Columns to leave out.
         device: Where to compute: cpu, cuda, …
+        csv: How the file is written, where it is not like the training file.
     """
     import numpy as np
 
@@ -305,8 +331,10 @@ def evaluate(
         raise InputError("give either --normal or --anomaly: which label of the column is which?")
     detector = _load(model, device)
     scores, found, given, seen = [], [], [], set[str]()
-    with Percent("scoring") as bar:
-        for batch in batches(table_encoder(detector), data, drop=drop, label=label, known=detector.file_columns_):
+    known, encoder = detector.file_columns_, table_encoder(detector)
+    dialect = csv.over(known.dialect)
+    with said_warnings(), Percent("scoring") as bar:
+        for batch in batches(encoder, data, drop=drop, label=label, known=known, dialect=dialect):
             scores.append(score_batch(detector, batch))
             found.append(label_is(batch.labels, wanted))
             given.append(np.asarray(batch.labels.is_valid()))
@@ -321,9 +349,9 @@ def evaluate(
             f"Labels are, for example, {', '.join(map(repr, sorted(seen)[:8])) or 'missing everywhere'}"
         )
     truth = is_wanted if anomaly is not None else ~is_wanted
-    print(f"rows {len(u)}, anomalies {int(truth.sum())}" + _unlabelled(int((~labelled).sum())))
-    print_table(("measure", "value"), _measures(u, truth, u < detector.offset_))
-    print(_threshold(detector))
+    say(f"rows {len(u)}, anomalies {int(truth.sum())}" + _unlabelled(int((~labelled).sum())))
+    print_table(("measure", "value"), measures(u, truth, u < detector.offset_))
+    say(_threshold(detector))
     return 0
 
 
@@ -339,11 +367,10 @@ def export(model: Model, /, *, out: Path) -> int:
         model: Folder of the detector.
         out: Where to write: .onnx.
     """
-    if out.suffix != ".onnx":
-        raise InputError(f"{out}: the name must end in .onnx")
+    require_output(out, ".onnx")
     detector = _load(model)
     detector.export(out)
-    print(f"ONNX graph: {out}")
+    say(f"ONNX graph: {out}")
     return 0
 
 
@@ -378,39 +405,9 @@ def _check_free(out: Path) -> None:
     """Before training, not after: the place must be free or hold a detector."""
     from nrf.detect.storage import DESCRIPTION
 
-    if out.exists() and not out.is_dir():
-        raise InputError(f"{out} is a file; choose a folder")
+    require_folder(out)
     if out.is_dir() and any(out.iterdir()) and not (out / DESCRIPTION).is_file():
         raise InputError(f"{out} exists and is no saved detector; choose another place")
-
-
-def _normal_rows(path: Path, table: Any, label: str, normal: str) -> Any:
-    from nrf.detect.texts import label_is
-
-    chosen = label_is(table[label], normal)
-    if not chosen.any():
-        known = sorted({str(v) for v in table[label].unique().to_pylist()})
-        raise InputError(f"{path}: no row has {label} = {normal}; there are {', '.join(map(repr, known[:8]))}")
-    return table.filter(chosen).drop_columns([label])
-
-
-def _measures(scores: Any, truth: Any, flagged: Any) -> list[tuple[str, str]]:
-    from sklearn.metrics import average_precision_score
-
-    from nrf.metrics import auroc
-
-    hits, alarms = int((flagged & truth).sum()), int(flagged.sum())
-    precision = hits / alarms if alarms else None
-    recall = hits / int(truth.sum())
-    measures = {
-        "AUROC": auroc(scores, truth.astype(int)),
-        "average precision": float(average_precision_score(truth, -scores)),
-        "precision": precision,
-        "recall": recall,
-        "F1": 2 * hits / (alarms + int(truth.sum())),
-        "false-alarm rate": int((flagged & ~truth).sum()) / int((~truth).sum()),
-    }
-    return [(name, "none flagged" if value is None else f"{value:.4f}") for name, value in measures.items()]
 
 
 def _threshold(detector: NRFDetector) -> str:
@@ -419,7 +416,7 @@ def _threshold(detector: NRFDetector) -> str:
 
 def _name(value: Any) -> str:
     """What says which row it is, with all its digits."""
-    return "missing" if value is None else str(value)
+    return "missing" if value is None else one_line(str(value))
 
 
 def _unlabelled(count: int) -> str:

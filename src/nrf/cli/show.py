@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+
+from nrf.cli.parsing import say
+from nrf.errors import printable
 
 if TYPE_CHECKING:
     from nrf.detect.encoder import TableEncoder
@@ -80,7 +85,20 @@ def kind_of(column: Any) -> tuple[str, str]:
 def print_warnings(caught: Sequence[Any]) -> None:
     """One line each."""
     for warning in caught:
-        print(f"nrf: {' '.join(str(warning.message).split())}", file=sys.stderr)
+        _print_warning(warning.message)
+
+
+@contextmanager
+def said_warnings() -> Iterator[None]:
+    """Print each warning when it comes, in one line."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", UserWarning)
+        warnings.showwarning = lambda message, *rest, **more: _print_warning(message)
+        yield
+
+
+def _print_warning(message: Warning | str) -> None:
+    print(f"nrf: {' '.join(printable(str(message)).split())}", file=sys.stderr)
 
 
 def cell(value: Any) -> str:
@@ -92,6 +110,12 @@ def cell(value: Any) -> str:
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Columns of equal width."""
-    widths = [max(len(line[i]) for line in (header, *rows)) for i in range(len(header))]
-    for line in (header, *rows):
-        print("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
+    lines = [[one_line(text) for text in line] for line in (header, *rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        say("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
+
+
+def one_line(text: str) -> str:
+    """A name or value without control characters, which would move the cursor, and without line breaks."""
+    return printable(text).replace("\n", "\\n").replace("\t", "\\t")

@@ -2,35 +2,28 @@
 
 In a CSV file an empty cell is a missing value, and so are ``NA``, ``NaN``, ``null`` and their kin, also in columns of
 strings. Whole numbers of which some begin with a zero, such as the zip code 00123, are strings. Blank lines are
-skipped. Row numbers start at 1, below the header.
+skipped. Row numbers start at 1, below the header. What separates cells is found by looking, and said if it is no comma;
+a column that is nearly all numbers or dates is one, and what else it holds is refused or said (:mod:`nrf.detect.odd`).
 """
 
 from __future__ import annotations
 
-import csv
-import gzip
-import io
-import re
 import warnings
-import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
 from nrf.detect.columns import Column, DroppedColumn, SchemaError
+from nrf.detect.dialect import Dialect, named, sniffed
 from nrf.detect.encoder import TableEncoder
-from nrf.detect.texts import arrow, as_number, converted, with_missing
+from nrf.detect.odd import settled
+from nrf.detect.readers import BATCH_ROWS, CSV, PARQUET, bad_bytes, csv_header, explained, is_csv, parts, whole_csv
+from nrf.detect.texts import arrow, converted, listed, with_missing
 from nrf.errors import InputError
-
-CSV, PARQUET = (".csv", ".csv.gz"), (".parquet",)
-BATCH_ROWS = 65_536
-SMALLEST_BLOCK, LARGEST_BLOCK = 1 << 22, 1 << 28
-"""Bytes of a CSV file that are parsed in one go; a row must be shorter."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +34,8 @@ class FileColumns:
     ids: tuple[str, ...] = ()
     """Columns that say which row is which; they are copied to the scores."""
     dropped: tuple[str, ...] = ()
+    dialect: Dialect = Dialect()  # noqa: RUF009 - frozen
+    """How the training file was written; later ones are taken to be written like it."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -70,7 +65,11 @@ class Batch:
 
 
 def read_table(
-    path: str | Path, drop: Sequence[str] = (), label: str | None = None, strings: Sequence[str] = ()
+    path: str | Path,
+    drop: Sequence[str] = (),
+    label: str | None = None,
+    strings: Sequence[str] = (),
+    dialect: Dialect | None = None,
 ) -> Any:
     """A whole file as an Arrow table; the types of a CSV file's columns are found by looking at all their values.
 
@@ -79,12 +78,30 @@ def read_table(
         drop: Columns to leave out.
         label: A column to read as strings, whatever it looks like.
         strings: Columns of a CSV file to read as strings, as they are written; Parquet files have types of their own.
+        dialect: How a CSV file is written.
+
+    Raises:
+        InputError: Among others, a column of a CSV file is nearly all numbers or dates, and some cells are neither that
+            nor a usual word for a missing value.
 
     Warns:
-        UserWarning: Columns look like numbers, but are read as strings: whole numbers, some with leading zeros.
+        UserWarning: A CSV file's columns are not separated by commas; words are read as missing values; columns look
+            like numbers, but are read as strings: whole numbers, some with leading zeros.
     """
+    return read_training(path, drop, label, strings, dialect)[0]
+
+
+def read_training(
+    path: str | Path,
+    drop: Sequence[str] = (),
+    label: str | None = None,
+    strings: Sequence[str] = (),
+    dialect: Dialect | None = None,
+) -> tuple[Any, Dialect]:
+    """The same as :func:`read_table`, and how the file is written: what later files should be read by."""
     path = Path(path)
-    names = column_names(path)
+    dialect = _with_separator(path, dialect or Dialect())
+    names = column_names(path, dialect.separator)
     kept = _without(path, names, drop)
     for name in (*strings, *(() if label is None else (label,))):
         _require(path, name, names)
@@ -93,29 +110,46 @@ def read_table(
     if not kept:
         raise InputError(f"{path}: no column is left; drop fewer")
     text = arrow().string()
-    with _explained(path, names):
-        if _is_csv(path):
+    with explained(path, names):
+        if is_csv(path):
             known = dict.fromkeys([*strings, *([] if label is None else [label])], text)
-            table = _whole_csv(path, kept, known)
-            codes = _codes(path, names, table)
-            if codes:
-                table = _whole_csv(path, kept, known | dict.fromkeys(codes, text))
+            table, dialect = _typed_csv(path, names, kept, known, dialect)
         else:
-            codes = []
             table = arrow("parquet").ParquetFile(path).read(columns=kept)
             if label is not None:
                 table = table.set_column(table.column_names.index(label), label, table[label].cast(text))
     if not table.num_rows:
         raise InputError(f"{path}: has a header, but no rows")
+    return table, dialect
+
+
+def _typed_csv(
+    path: Path, names: list[str], kept: list[str], known: dict[str, Any], dialect: Dialect
+) -> tuple[Any, Dialect]:
+    """A CSV file with columns of the types their values have, and the dialect with the markers that were found."""
+    table = whole_csv(path, kept, known, dialect)
     for field in table.schema:
-        if _is_csv(path) and arrow("types").is_binary(field.type):
-            raise InputError(f"{path}: {_bad_bytes(field.name, table[field.name])}; save the file as UTF-8")
+        if arrow("types").is_binary(field.type):
+            raise InputError(f"{path}: {bad_bytes(field.name, table[field.name])}; save the file as UTF-8")
+    said, markers = [], set(dialect.markers)
+    codes = _codes(path, names, table, dialect)
     if codes:
-        warnings.warn(
-            f"{path}: numbers with leading zeros are codes and read as strings, as they are written: {_listed(codes)}",
-            stacklevel=2,
-        )
-    return table
+        known = known | dict.fromkeys(codes, arrow().string())
+        table = whole_csv(path, kept, known, dialect)
+    for i, field in enumerate(table.schema):
+        if field.name not in known and arrow("types").is_string(field.type):
+            found = settled(path, field.name, table[field.name], dialect)
+            codes += [field.name] if found.is_code else []
+            said += [found.said] if found.said else []
+            markers |= set(found.markers)
+            if found.values is not None:
+                table = table.set_column(i, field.name, found.values)
+    if codes:
+        shown = _listed(codes)
+        said.append(f"{path}: numbers with leading zeros are codes and read as strings, as they are written: {shown}")
+    for line in said:
+        warnings.warn(line, stacklevel=4)
+    return table, replace(dialect, markers=tuple(sorted(markers)))
 
 
 def batches(
@@ -127,6 +161,7 @@ def batches(
     ids: Sequence[str] | None = None,
     known: FileColumns | None = None,
     batch_rows: int = BATCH_ROWS,
+    dialect: Dialect | None = None,
 ) -> Iterator[Batch]:
     """A file in parts, each with the columns an encoder was fitted on; memory does not grow with the file.
 
@@ -138,16 +173,19 @@ def batches(
         ids: Columns to hand over as they are; if not given, those of the training file that this one has too.
         known: Columns of the training file that are no features: they are passed over where they are.
         batch_rows: Rows per batch.
+        dialect: How a CSV file is written; if not given, like the training file.
     """
     path = Path(path)
     if batch_rows < 1:
         raise InputError(f"batch_rows must be at least 1, got {batch_rows}")
-    names, known = column_names(path), known or FileColumns()
+    known = known or FileColumns()
+    dialect = _with_separator(path, dialect or replace(known.dialect, separator=None), known.dialect.separator)
+    names = column_names(path, dialect.separator)
     for name in ids or ():
         _require(path, name, names)
     ids = tuple(name for name in (known.ids if ids is None else dict.fromkeys(ids)) if name in names)
     found = _found(encoder, path, names, drop, label, {*ids, *known.names})
-    return _batches(encoder, path, names, found, label, ids, batch_rows)
+    return _batches(encoder, path, names, found, label, ids, batch_rows, dialect)
 
 
 def _batches(
@@ -158,13 +196,14 @@ def _batches(
     label: str | None,
     ids: Sequence[str],
     batch_rows: int,
+    dialect: Dialect,
 ) -> Iterator[Batch]:
     wanted = list(dict.fromkeys([*found.values(), *([label] if label is not None else []), *ids]))
-    pa, first = arrow(), 1
-    for part, share in _parts(path, names, wanted, batch_rows):
+    pa, first, told = arrow(), 1, set[str]()
+    for part, share in parts(path, names, wanted, batch_rows, dialect):
         labels = None if label is None else part[label].cast(pa.string())
-        if labels is not None and _is_csv(path):
-            labels = with_missing(labels)
+        if labels is not None and is_csv(path):
+            labels = with_missing(labels, dialect.missing)
         columns: list[Any] = []
         for column in encoder.columns:
             if column.name not in found:  # left out at fit, and not missed now: all is as it was
@@ -172,27 +211,44 @@ def _batches(
                 columns.append(np.full(part.num_rows, np.nan if value is None else value))
                 continue
             values = part[found[column.name]]
-            columns.append(converted(path, column, values, first) if _is_csv(path) else values)
+            columns.append(converted(path, column, values, first, dialect, told) if is_csv(path) else values)
         yield Batch(first, pa.table(columns, names=list(encoder.names)), labels, part.select(list(ids)), share)
         first += part.num_rows
     if first == 1:
         raise InputError(f"{path}: has a header, but no rows")
 
 
-def column_names(path: Path) -> list[str]:
+def column_names(path: Path, separator: str | None = None) -> list[str]:
     """Names of a file's columns; here, a file that is none is found out."""
+    separator = separator or _with_separator(path, Dialect()).separator
+    with explained(path):
+        if is_csv(path):
+            names = csv_header(path, separator or ",")
+        else:
+            names = list(arrow("parquet").ParquetFile(path).schema_arrow.names)
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise InputError(f"{path}: column names are used more than once: {', '.join(map(repr, twice))}; rename them")
+    return names
+
+
+def _with_separator(path: Path, dialect: Dialect, known: str | None = None) -> Dialect:
+    """The dialect with the separator of a file, which is said if it is not the usual one."""
     if not path.name.lower().endswith(CSV + PARQUET):
         raise InputError(f"{path}: the name must end in {' or '.join(CSV + PARQUET)}")
     if not path.is_file():
         raise InputError(f"{path}: {'is a directory' if path.is_dir() else 'does not exist'}; give a file")
     if not path.stat().st_size:
         raise InputError(f"{path}: is empty")
-    with _explained(path):
-        names = _csv_header(path) if _is_csv(path) else list(arrow("parquet").ParquetFile(path).schema_arrow.names)
-    twice = [name for name, count in Counter(names).items() if count > 1]
-    if twice:
-        raise InputError(f"{path}: column names are used more than once: {', '.join(map(repr, twice))}; rename them")
-    return names
+    if dialect.separator is not None or not is_csv(path):
+        return dialect
+    with explained(path):
+        found = sniffed(path, known)
+    if found != (known or ","):
+        warnings.warn(
+            f"{path}: columns are taken to be separated by {named(found)}; --sep says otherwise", stacklevel=4
+        )
+    return replace(dialect, separator=found)
 
 
 # -------------------------------------------------------------------------------------------------------- which columns
@@ -262,176 +318,33 @@ def _listed(names: Sequence[str]) -> str:
 # -------------------------------------------------------------------------------------------------------------- reading
 
 
-def _whole_csv(path: Path, columns: list[str], types: dict[str, Any]) -> Any:
-    with _CsvSource(path) as source:
-        table = arrow("csv").read_csv(source.file, **_csv_settings(path, columns, types, missing=True))
-        _require_closed_quotes(source, table)
-    return table
+def _codes(path: Path, names: list[str], table: Any, dialect: Dialect) -> list[str]:
+    """Columns that were read as numbers but hold digits only, and of some values the first digit is not needed.
 
-
-def _codes(path: Path, names: list[str], table: Any) -> list[str]:
-    """Columns that were read as numbers but hold digits only, and of some values the first digit is not needed."""
+    Raises:
+        InputError: A column of whole numbers holds one like 0x10, which Arrow reads as 16.
+    """
     types, pc = arrow("types"), arrow("compute")
     digits = [f.name for f in table.schema if types.is_integer(f.type) or types.is_floating(f.type)]
-    led = set[str]()
-    parts = _parts(path, names, digits, BATCH_ROWS) if digits else iter(())
-    for part, _ in parts:
-        texts = {name: pc.utf8_trim_whitespace(with_missing(part[name])) for name in digits}
+    whole = [f.name for f in table.schema if types.is_integer(f.type)]
+    led, first = set[str](), 1
+    read = parts(path, names, digits, BATCH_ROWS, dialect) if digits else iter(())
+    for part, _ in read:
+        texts = {n: pc.utf8_trim_whitespace(with_missing(part[n], dialect.missing)) for n in {*digits, *whole}}
+        for name in whole:
+            _require_decimal(path, name, texts[name], first)
+        first += part.num_rows
         digits = [n for n in digits if pc.all(pc.match_substring_regex(texts[n], "^[0-9]+$")).as_py() is not False]
         led |= {n for n in digits if pc.any(pc.match_substring_regex(texts[n], "^0[0-9]")).as_py()}
-        if not digits:
+        if not digits and not whole:
             break
     return [name for name in digits if name in led]
 
 
-def _parts(path: Path, names: list[str], wanted: list[str], batch_rows: int) -> Iterator[tuple[Any, float]]:
-    """Tables of ``batch_rows`` rows, the last one of fewer, and the share of the file read.
-
-    The cells of a CSV file are the strings that stand there: what is missing is not yet told from what is not.
-    """
-    with _explained(path, names):
-        if _is_csv(path):
-            with _CsvSource(path) as source:
-                settings = _csv_settings(path, wanted, dict.fromkeys(wanted, arrow().string()), missing=False)
-                table = None
-                with arrow("csv").open_csv(source.file, **settings) as reader:
-                    for table in _regrouped(reader, batch_rows):
-                        yield table, source.share
-                if table is not None:
-                    _require_closed_quotes(source, table)
-        else:
-            # Buffers that Arrow fills ahead are kept until the file is closed: without them memory stays constant.
-            with arrow("parquet").ParquetFile(path, pre_buffer=False, buffer_size=1 << 20) as file:
-                total, done = max(1, file.metadata.num_rows), 0
-                parts = file.iter_batches(min(batch_rows, BATCH_ROWS), columns=wanted, use_threads=False)
-                for table in _regrouped(parts, batch_rows):
-                    done += table.num_rows
-                    yield table, done / total
-
-
-def _regrouped(parts: Iterator[Any], n_rows: int) -> Iterator[Any]:
-    pa = arrow()
-    held: list[Any] = []
-    count = 0
-    for part in parts:
-        held.append(part)
-        count += part.num_rows
-        while count >= n_rows:
-            table = pa.Table.from_batches(held)
-            yield table.slice(0, n_rows)
-            held, count = table.slice(n_rows).to_batches(), count - n_rows
-    if count:
-        yield pa.Table.from_batches(held)
-
-
-class _CsvSource(io.RawIOBase):
-    """The bytes of a CSV file, unpacked; counts quotes and knows how far it is."""
-
-    def __init__(self, path: Path) -> None:
-        self._file = path.open("rb")
-        self._size = path.stat().st_size
-        self._bytes = _unpacked(path, self._file)
-        self.quotes = 0
-        self.file = arrow().PythonFile(self, mode="r")
-
-    def readable(self) -> bool:
-        return True
-
-    def read(self, size: int = -1, /) -> bytes:
-        content = self._bytes.read(size)
-        self.quotes += content.count(b'"')
-        return content
-
-    @property
-    def share(self) -> float:
-        """Share of the file read."""
-        return self._file.tell() / self._size
-
-    def close(self) -> None:
-        if not self.closed:
-            self._bytes.close()
-            self._file.close()
-        super().close()
-
-
-def _unpacked(path: Path, file: IO[bytes]) -> IO[bytes] | gzip.GzipFile:
-    return gzip.open(file) if path.name.lower().endswith(".gz") else file
-
-
-def _csv_header(path: Path) -> list[str]:
-    # More than the first line is decoded here; bytes that are no UTF-8 are found where they stand.
-    with (
-        path.open("rb") as file,
-        io.TextIOWrapper(_unpacked(path, file), "utf-8-sig", "surrogateescape", newline="") as text,
-    ):
-        names = next((row for row in csv.reader(text) if row), None)
-    if names is None:
-        raise InputError(f"{path}: is empty")
-    if any("\udc80" <= letter <= "\udcff" for name in names for letter in name):
-        raise InputError(f"{path}: the header is not UTF-8; save the file as UTF-8")
-    if len(names) == 1 and re.search(r"[;\t|]", names[0]):
-        raise InputError(f"{path}: the header {names[0]!r} has no comma; separate columns by commas")
-    values = [as_number(name) for name in names]
-    if None not in values and any("." in name for name in names):
-        raise InputError(f"{path}: the first line holds numbers, not names; put a line with the column names above")
-    return names
-
-
-def _csv_settings(path: Path, columns: list[str], types: dict[str, Any], *, missing: bool) -> dict[str, Any]:
-    module = arrow("csv")
-    with path.open("rb") as file:  # room for rows far longer than the first line
-        block = min(max(SMALLEST_BLOCK, 64 * len(_unpacked(path, file).readline(LARGEST_BLOCK))), LARGEST_BLOCK)
-    return {
-        # With one thread, Arrow knows the row of an error.
-        "read_options": module.ReadOptions(use_threads=False, block_size=block),
-        "parse_options": module.ParseOptions(newlines_in_values=True),
-        "convert_options": module.ConvertOptions(
-            include_columns=columns, column_types=types, strings_can_be_null=missing
-        ),
-    }
-
-
-def _require_closed_quotes(source: _CsvSource, last: Any) -> None:
-    """A quote that is never closed swallows all that follows; Arrow takes that for a value."""
-    tail = last.slice(last.num_rows - 1).to_pylist()[0] if source.quotes % 2 and last.num_rows else {}
-    if any(isinstance(value, str) and "\n" in value for value in tail.values()):
-        raise InputError(f"{source._file.name}: a quote is opened and never closed")
-
-
-# --------------------------------------------------------------------------------------------------------------- errors
-
-
-@contextmanager
-def _explained(path: Path, names: Sequence[str] = ()) -> Iterator[None]:
-    """What the readers complain of, in our words."""
-    try:
-        yield
-    except (arrow().ArrowException, OSError, EOFError, UnicodeDecodeError, zlib.error, csv.Error) as error:
-        raise InputError(f"{path}: {_in_words(str(error), path, names)}") from error
-
-
-def _in_words(error: str, path: Path, names: Sequence[str]) -> str:
-    if width := re.search(r"Row #(\d+): Expected (\d+) columns, got (\d+)", error):
-        row, expected, got = map(int, width.groups())
-        return f"row {row - 1} has {got} values, the header has {expected}"
-    if text := re.search(r"CSV column #(\d+): (?:Row #(\d+): )?CSV conversion error to string: invalid UTF8", error):
-        where = f", row {int(text[2]) - 1}" if text[2] else ""
-        return f"column {names[int(text[1])]!r}{where} is not UTF-8; save the file as UTF-8"
-    if "cannot infer number of columns" in error:
-        return "has a header, but no rows"
-    if "straddl" in error:
-        return "a row is longer than any should be; is a quote opened and never closed?"
-    return f"{'cannot be read' if _is_csv(path) else 'truncated, damaged or no Parquet file'} ({error})"
-
-
-def _bad_bytes(name: str, column: Any) -> str:
-    for row, value in enumerate(column.to_pylist(), start=1):
-        try:
-            (value or b"").decode()
-        except UnicodeDecodeError:
-            return f"column {name!r}, row {row} is not UTF-8: {value[:40]!r}"
-    return f"column {name!r} is not text"
-
-
-def _is_csv(path: Path) -> bool:
-    return path.name.lower().endswith(CSV)
+def _require_decimal(path: Path, name: str, text: Any, first: int) -> None:
+    odd = arrow("compute").match_substring(text, "x", ignore_case=True)
+    if arrow("compute").any(odd).as_py():
+        raise InputError(
+            f"{path}: column {name!r} has numbers, and some that are not written in decimals: "
+            f"{listed(odd, text, first)}; write them in decimals, or give --categorical {name} if all are names"
+        )

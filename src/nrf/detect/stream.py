@@ -9,7 +9,6 @@ import os
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
@@ -18,10 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nrf.detect.calibration import warn_if_too_few
+from nrf.detect.dialect import Dialect
 from nrf.detect.encoder import TableEncoder
-from nrf.detect.files import BATCH_ROWS, Batch, batches, read_table
+from nrf.detect.files import Batch, batches, read_table
+from nrf.detect.readers import BATCH_ROWS
 from nrf.detect.texts import arrow
 from nrf.errors import InputError
+from nrf.files import replaced, require_output
 
 if TYPE_CHECKING:
     from nrf.detect.detector import NRFDetector
@@ -74,12 +76,13 @@ def score_stream(
     on_batch: OnBatch | None = None,
     ids: Sequence[str] | None = None,
     top: int = 0,
+    dialect: Dialect | None = None,
 ) -> StreamSummary:
     """Score a file of any length in constant memory.
 
     The output has the columns ``row`` (from 1), ``score`` (high = normal), ``p_value`` and ``anomaly`` (0 or 1), and
     before them those that say which row is which, ``id_row`` if one of them is called ``row``. It appears when it is
-    whole: an error leaves what was there before.
+    whole: an error leaves what was there before. A symbolic link is replaced, not what it points to.
 
     Args:
         detector: A fitted detector of tables.
@@ -93,6 +96,7 @@ def score_stream(
         on_batch: Called after each batch with the number of rows and the share of the file done.
         ids: Columns to copy from the source, as they are; if not given, those that the training file had for that.
         top: How many of the most abnormal rows to give back.
+        dialect: How a CSV file is written; if not given, like the training file.
     """
     source, out = Path(source), Path(out)
     encoder = table_encoder(detector)
@@ -103,11 +107,11 @@ def score_stream(
         warn_if_too_few(len(detector.calibration_.scores), fdr)
     if top < 0:
         raise InputError(f"top must be 0 or more, got {top}")
-    parts = batches(encoder, source, drop=drop, ids=ids, known=detector.file_columns_, batch_rows=batch_rows)
-    out.parent.mkdir(parents=True, exist_ok=True)
+    known = detector.file_columns_
+    parts = batches(encoder, source, drop=drop, ids=ids, known=known, batch_rows=batch_rows, dialect=dialect)
     tally, lowest = _Tally(len(detector.calibration_.scores)), _Lowest(top)
     with (
-        _replaced(out) as partial,
+        replaced(out) as partial,
         _Writer(partial, out.suffix) as write,
         tempfile.TemporaryFile(dir=out.parent) as file,
         _Kept(file) as kept,
@@ -282,20 +286,6 @@ class _Writer:
 
 
 def _check_places(source: Path, out: Path) -> None:
-    if out.suffix not in OUTPUTS:
-        raise InputError(f"{out}: the name must end in {' or '.join(OUTPUTS)}")
-    if out.is_dir():
-        raise InputError(f"{out}: is a directory; give a file")
+    require_output(out, *OUTPUTS)
     if out.exists() and source.exists() and os.path.samefile(source, out):
         raise InputError(f"{out}: is the input; write the scores to another file")
-
-
-@contextmanager
-def _replaced(path: Path) -> Iterator[Path]:
-    """A file beside the path, which takes its place if all went well."""
-    partial = path.with_name(f".partial-{os.getpid()}-{path.name}")
-    try:
-        yield partial
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import importlib
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import filterfalse
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nrf.detect.columns import CategoricalColumn, Column, DroppedColumn, KeptColumn, NumericColumn
+from nrf.detect.dialect import Dialect
 from nrf.detect.values import Kind
 from nrf.errors import InputError
 
@@ -18,7 +23,51 @@ DAY = 86_400
 WANTED = {"numeric": "no number", "boolean": "neither true nor false", "datetime": "no ISO date or time"}
 
 
-def converted(path: Path, column: Column, text: Any, first: int) -> Any:
+NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$|^[+-]?(?i:inf|infinity|nan)$"
+TIME = r"[0-9]{2}(:?[0-9]{2}(:?[0-9]{2}(\.[0-9]{1,9})?)?)?"
+ISO = rf"^[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}([ T]{TIME})?"
+DATE = rf"{ISO}(Z|[+-][0-9]{{2}}(:?[0-9]{{2}})?)?$"
+CLOCK = r"^[0-9]{2}:[0-9]{2}(:[0-9]{2})?$"
+"""What Arrow takes for numbers, dates and times of day."""
+SHOWN = 3
+"""So many cells are named when some cannot be read."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a text may be read."""
+
+    pattern: str
+    """What it must look like."""
+    read: Callable[[Any], Any]
+    """Fails with an error of Arrow if a cell cannot be read."""
+    plain: Callable[[Any], Any]
+    """The text before it is compared with the pattern."""
+
+    def fitting(self, text: Any) -> Any:
+        """Which cells look as they must; null where there is none."""
+        pc = arrow("compute")
+        fits = pc.match_substring_regex(self.plain(text), self.pattern)
+        if self.pattern == DATE and tried(self.read, pc.if_else(fits, text, None)) is None:
+            days = [v for v in pc.unique(pc.filter(text, fits)).to_pylist() if v is not None]
+            wrong = arrow().array(filterfalse(_is_date, days), text.type)
+            fits = pc.and_(fits, pc.invert(pc.is_in(text, value_set=wrong)))
+        return fits
+
+    def of_fitting(self, text: Any) -> tuple[Any, Any]:
+        """Values with nulls for cells that do not fit, or ``None`` if even so they cannot be read; which ones fit."""
+        fits = self.fitting(text)
+        return tried(self.read, arrow("compute").if_else(fits, text, None)), fits
+
+
+def converted(
+    path: Path,
+    column: Column,
+    text: Any,
+    first: int,
+    dialect: Dialect = Dialect(),  # noqa: B008 - frozen
+    told: set[str] | None = None,
+) -> Any:
     """The text of a CSV column in the type that goes with its kind.
 
     Args:
@@ -26,32 +75,42 @@ def converted(path: Path, column: Column, text: Any, first: int) -> Any:
         column: What the encoder knows of it.
         text: Arrow array of strings.
         first: Number of the first row, for errors.
+        dialect: How cells are written.
+        told: Columns of which it was said that odd cells are read as missing values; it is said once.
     """
-    text = with_missing(text)
+    text = with_missing(text, dialect.missing)
     kind: Kind = "missing" if isinstance(column, DroppedColumn) else column.kind
     if isinstance(column, CategoricalColumn):
         kind = column.holds
     if kind == "categorical":
         return text
     pa, pc = arrow(), arrow("compute")
-    text = pc.utf8_trim_whitespace(text)
-    text = pc.if_else(pc.equal(text, ""), pa.scalar(None, pa.string()), text)
-    ways = [_to(pa.float64())] if isinstance(column, DroppedColumn) else _ways(column, kind)
+    text = trimmed(text, dialect)
+    ways = [number_way(dialect)] if isinstance(column, DroppedColumn) else _ways(column, kind, dialect)
     for way in ways:
-        values = _tried(way, text)
+        values = tried(way.read, text)
         if values is not None:
             return values
     if isinstance(column, DroppedColumn):  # the constant is all that counts: what is no number is not that
         return pa.array([None if v is None else as_number(v) for v in text.to_pylist()], pa.float64())
-    good, bad = 0, len(text)  # the first value that cannot be converted: so many can, with so many not all can
-    while bad - good > 1:
-        middle = (good + bad) // 2
-        good, bad = (good, middle) if _tried(ways[0], text.slice(0, middle)) is None else (middle, bad)
-    value = text[good].as_py()
-    raise InputError(f"{path}: column {column.name!r}, row {first + good}: {value!r} is {WANTED[kind]}")
+    if dialect.odd == "missing" and kind != "boolean":
+        read = [(values, fits) for way in ways for values, fits in [way.of_fitting(text)] if values is not None]
+        if read:
+            values, fits = max(read, key=lambda pair: pc.sum(pair[1]).as_py() or 0)
+            if told is None or column.name not in told:
+                cells = listed(pc.invert(fits), text, first)
+                said = f"{path}: column {column.name!r}: read as missing values, here and further on: {cells}"
+                warnings.warn(said, stacklevel=2)
+            if told is not None:
+                told.add(column.name)
+            return values
+    bad = first_bad(ways[0].read, text)
+    value = text[bad].as_py()
+    out = "" if kind == "boolean" else "; if it means a missing value, name it after --missing, or give --odd missing"
+    raise InputError(f"{path}: column {column.name!r}, row {first + bad}: {value!r} is {WANTED[kind]}{out}")
 
 
-def with_missing(text: Any) -> Any:
+def with_missing(text: Any, words: Sequence[str] = ()) -> Any:
     """Strings of a CSV file with nulls for those that mean a missing value.
 
     Example:
@@ -60,32 +119,109 @@ def with_missing(text: Any) -> Any:
         [None, None, '00123']
     """
     pa, pc = arrow(), arrow("compute")
-    words = pa.array(arrow("csv").ConvertOptions().null_values, text.type)
-    return pc.if_else(pc.is_in(text, value_set=words), pa.scalar(None, text.type), text)
+    values = pa.array([*arrow("csv").ConvertOptions().null_values, *words], text.type)
+    return pc.if_else(pc.is_in(text, value_set=values), pa.scalar(None, text.type), text)
+
+
+def trimmed(text: Any, dialect: Dialect) -> Any:
+    """Cells of a column of numbers or dates without blanks around them; null if nothing is left, or a marker."""
+    pa, pc = arrow(), arrow("compute")
+    text = pc.utf8_trim_whitespace(text)
+    gone = pc.is_in(text, value_set=pa.array(["", *dialect.missing], text.type))
+    if dialect.markers:
+        gone = pc.or_(gone, pc.is_in(pc.utf8_lower(text), value_set=pa.array(dialect.markers, text.type)))
+    return pc.if_else(gone, pa.scalar(None, text.type), text)
+
+
+def standard(text: Any, dialect: Dialect) -> Any:
+    """Numbers as Arrow reads them; what is no number in the dialect is none then.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> standard(pa.array(["1.234,5", "1.5", "7"]), Dialect(decimal=",", thousands=".")).to_pylist()
+        ['1234.5', '1?5', '7']
+    """
+    pc, mark = arrow("compute"), dialect.thousands
+    if mark is not None:
+        grouped = rf"^[+-]?[0-9]{{1,3}}([{mark}][0-9]{{3}})+([{dialect.decimal}][0-9]*)?$"
+        bare = pc.replace_substring(text, mark, "")
+        text = pc.if_else(pc.match_substring_regex(text, grouped), bare, text)
+    if dialect.decimal != ".":
+        text = pc.replace_substring(pc.replace_substring(text, ".", "?"), dialect.decimal, ".")
+    return text
+
+
+def number_way(dialect: Dialect) -> Way:
+    """How numbers are read."""
+    return Way(NUMBER, lambda t: _to(arrow().float64())(standard(t, dialect)), lambda t: standard(t, dialect))
+
+
+def date_way(unit: str, zone: str | None) -> Way:
+    """How dates are read."""
+    return Way(DATE, _to(arrow().timestamp(unit, zone)), lambda text: text)
+
+
+def clock_way() -> Way:
+    """How times of day are read: as seconds."""
+    pa, pc = arrow(), arrow("compute")
+
+    def read(text: Any) -> Any:
+        return pc.cast(pc.cast(pc.binary_join_element_wise("1970-01-01", text, " "), pa.timestamp("s")), pa.int64())
+
+    return Way(CLOCK, read, lambda text: text)
+
+
+DATES = tuple((unit, zone) for unit in ("us", "ns") for zone in (None, "UTC"))
 
 
 def _to(kind: Any) -> Callable[[Any], Any]:
     return lambda text: arrow("compute").cast(text, kind)
 
 
-def _ways(column: KeptColumn, kind: Kind) -> list[Callable[[Any], Any]]:
+def _ways(column: KeptColumn, kind: Kind, dialect: Dialect) -> list[Way]:
     """How the text may be read, the likeliest way first."""
-    pa, pc = arrow(), arrow("compute")
-
-    def time_of_day(text: Any) -> Any:
-        return pc.cast(pc.cast(pc.binary_join_element_wise("1970-01-01", text, " "), pa.timestamp("s")), pa.int64())
-
     if kind == "datetime":
-        return [_to(pa.timestamp(unit, tz)) for unit in ("us", "ns") for tz in (None, "UTC")]
+        return [date_way(*how) for how in DATES]
     if kind == "boolean":
-        return [_to(pa.bool_())]
+        return [Way("", _to(arrow().bool_()), lambda text: text)]
     clock = isinstance(column, NumericColumn) and column.integer and column.low >= 0 and column.high < DAY
-    return [_to(pa.float64()), time_of_day] if clock else [_to(pa.float64())]
+    return [number_way(dialect), clock_way()] if clock else [number_way(dialect)]
 
 
-def _tried(way: Callable[[Any], Any], text: Any) -> Any:
+def listed(mask: Any, text: Any, first: int = 1) -> str:
+    """The first cells that a mask picks, with their rows."""
+    pc = arrow("compute")
+    places = pc.indices_nonzero(pc.fill_null(mask, False))
+    shown = [f"row {first + i} {_short(text[i].as_py())}" for i in places[:SHOWN].to_pylist()]
+    more = len(places) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")
+
+
+def _short(value: str) -> str:
+    return repr(value if len(value) <= 40 else value[:39] + "…")
+
+
+def _is_date(text: str) -> bool:
     try:
-        return way(text)
+        dt.datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
+
+
+def first_bad(read: Callable[[Any], Any], text: Any) -> int:
+    """Place of the first cell that cannot be read: so many can, with so many not all can."""
+    good, bad = 0, len(text)
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        good, bad = (good, middle) if tried(read, text.slice(0, middle)) is None else (middle, bad)
+    return good
+
+
+def tried(read: Callable[[Any], Any], text: Any) -> Any:
+    """The values, or ``None`` if some cell cannot be read."""
+    try:
+        return read(text)
     except arrow().ArrowInvalid:
         return None
 
