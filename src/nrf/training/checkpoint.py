@@ -61,8 +61,14 @@ def write(path: Path, checkpoint: Checkpoint) -> None:
     write_atomically(path, content)
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write beside the target, flush to disk, rename over it."""
+def write_atomically(path: Path, content: bytes, *, private: bool = False) -> None:
+    """Write beside the target, flush to disk, rename over it.
+
+    Args:
+        path: The target.
+        content: What it will hold.
+        private: Nobody but its owner may read it (mode 0600), at no moment.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".partial-")
     try:
@@ -70,7 +76,8 @@ def write_atomically(path: Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())  # a temporary file is its owner's alone
+        if not private:
+            os.chmod(temporary, 0o666 & ~_umask())  # a temporary file is its owner's alone
         os.replace(temporary, path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
