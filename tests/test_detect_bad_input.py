@@ -182,7 +182,7 @@ REFUSED_PARAMETERS = {
     "a first step of one": ({"first_step_size": 0.1, "n_steps": 1}, "revisions of two steps or more"),
     "negative temperature": ({"temperature": -1.0}, "temperature must be finite and not negative"),
     "learning_rate 0": ({"learning_rate": 0.0}, "learning rates must be positive"),
-    "max_levels 0": ({"max_levels": 0}, "max_levels and hash_buckets must be at least 1"),
+    "max_levels 0": ({"max_levels": 0}, "max_levels must be a whole number from 1 on"),
     "random_state text": ({"random_state": "x"}, "cannot be used to seed"),
     "a potential of another width": ({"potential": torch.nn.Linear(4, 1)}, r"does not take rows of shape \(2, 3\)"),
     "a generator that is none": ({"generator": torch.nn.Linear(3, 1)}, "must be a nrf.models.LatentGenerator"),
@@ -571,16 +571,21 @@ def replace(name, content):
     return lambda folder: (folder / name).write_bytes(content)
 
 
+def weights_of(folder):
+    (path,) = folder.glob("weights-*.safetensors")
+    return path
+
+
 def flip(folder):
     """One bit of the last weight."""
-    path = folder / "weights.safetensors"
+    path = weights_of(folder)
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(bytes(content))
 
 
 def truncate(folder):
-    path = folder / "weights.safetensors"
+    path = weights_of(folder)
     path.write_bytes(path.read_bytes()[:-100])
 
 
@@ -590,9 +595,12 @@ def reforge(edit):
     def do(folder):
         from safetensors.torch import load, save
 
-        content = save(edit(load((folder / "weights.safetensors").read_bytes())))
-        (folder / "weights.safetensors").write_bytes(content)
-        change("weights_digest", hashlib.blake2b(content, digest_size=16).hexdigest())(folder)
+        old = weights_of(folder)
+        content = save(edit(load(old.read_bytes())))
+        digest = hashlib.blake2b(content, digest_size=16).hexdigest()
+        old.unlink()
+        (folder / f"weights-{digest}.safetensors").write_bytes(content)
+        change("weights_digest", digest)(folder)
 
     return do
 
@@ -608,8 +616,11 @@ COLUMN = ("encoder", "encoder", "columns", 0)
 TAMPERED = {
     "weights changed": (flip, "damaged or of another detector|does not match"),
     "weights cut off": (truncate, "damaged or of another detector|does not match"),
-    "weights empty": (replace("weights.safetensors", b""), "damaged or of another detector|does not match"),
-    "weights missing": (remove("weights.safetensors"), "has no weights.safetensors"),
+    "weights empty": (
+        lambda folder: weights_of(folder).write_bytes(b""),
+        "damaged or of another detector|does not match",
+    ),
+    "weights missing": (lambda folder: weights_of(folder).unlink(), r"has no weights-\w+\.safetensors"),
     "tensors missing": (
         reforge(lambda t: {k: v for k, v in t.items() if not k.startswith("last/potential")}),
         "cannot be read|damaged",

@@ -6,6 +6,7 @@ import builtins
 import dataclasses
 import datetime as dt
 import decimal
+import itertools
 import json
 import math
 import warnings
@@ -686,6 +687,37 @@ def test_wrong_kinds(change, message):
     encoder = TableEncoder.fit(mixed())
     with pytest.raises(SchemaError, match=message):
         encoder.encode(mixed().assign(**change))
+
+
+def _beside(kind, constant, dtype, extra=0.0):
+    """Ten rows of a column that varies and one that does not, both of a type, in a table of some kind."""
+    x = np.arange(10).astype(dtype)
+    same = np.full(10, constant, dtype) + dtype(extra)
+    if kind == "array":
+        return np.column_stack([x, same])
+    columns = {"x": x, "same": same}
+    if kind == "pandas":
+        return pd.DataFrame(columns)
+    columns["word"] = list("ab") * 5
+    frame = pd.DataFrame(columns)
+    return {"mixed": frame, "polars": pl.from_pandas(frame), "arrow": pa.Table.from_pandas(frame)}[kind]
+
+
+@pytest.mark.parametrize("constant", [0.1, 1 / 3, -1e-20, 16777217.0, 7.0])
+@pytest.mark.parametrize("kind", ["array", "pandas", "mixed", "polars", "arrow"])
+def test_a_constant_is_the_same_in_another_precision(kind, constant):
+    for fit_in, score_in in itertools.product([np.float32, np.float64], repeat=2):
+        encoder = quiet_fit(_beside(kind, constant, fit_in))
+        assert encoder.encode(_beside(kind, constant, score_in))[:, -1].tolist() == [0.0] * 10, (fit_in, score_in)
+        other = _beside(kind, constant, score_in, extra=constant / 1000)
+        assert encoder.encode(other)[:, -1].tolist() == [1.0] * 10, (fit_in, score_in)
+        again = TableEncoder.from_json(json.loads(json.dumps(encoder.to_json())))
+        assert again == encoder
+
+
+def test_a_constant_of_64_bits_is_told_from_its_neighbours():
+    encoder = quiet_fit(_beside("mixed", 1.0, np.float64))
+    assert encoder.encode(_beside("mixed", 1.0, np.float64, 1e-12))[:, -1].tolist() == [1.0] * 10
 
 
 def test_dropped_columns_may_be_there_or_not():

@@ -145,6 +145,34 @@ def test_constants_beside_numbers_that_need_64_bits():
     assert out[:, -1].tolist() == [1.0, 0.0] * 25
 
 
+@pytest.mark.parametrize("wide", [False, True], ids=["of 32 bits", "of 64 bits"])
+@pytest.mark.parametrize("fit_in", [np.float32, np.float64])
+def test_a_constant_is_the_same_in_another_precision(fit_in, wide):
+    """Fed in 32 bits, and in 64 where the graph asks for that."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=20) + (1e6 if wide else 0)
+    rows = np.column_stack([x, np.full(20, 0.1), np.full(20, 1 / 3)]).astype(fit_in)
+    encoder = fitted(rows)
+    running = session(encoder)
+    wanted = np.float64 if running.get_inputs()[0].type == "tensor(double)" else np.float32
+    for given_in in (np.float32, np.float64):
+        for extra, count in (
+            (0.0, 0.0),
+            (1e-3, 2.0),
+            (1e-12, 2.0 if given_in == fit_in == wanted == np.float64 else 0.0),
+        ):
+            table = np.column_stack([x, np.full(20, 0.1 + extra), np.full(20, 1 / 3 + extra)]).astype(given_in)
+            out = running.run(None, {"input": table.astype(wanted)})[0]
+            assert out[:, -1].tolist() == [count] * 20, (given_in, extra)
+    frame = pd.DataFrame({"x": x, "same": np.full(20, 0.1, fit_in), "word": list("ab") * 10})
+    mixed_encoder = fitted(frame)
+    for given_in in (np.float32, np.float64):
+        for extra, count in ((0.0, 0.0), (1e-3, 1.0)):
+            table = frame.assign(same=np.full(20, 0.1 + extra, given_in))
+            assert run(mixed_encoder, table)[:, -1].tolist() == [count] * 20
+            assert mixed_encoder.encode(table)[:, -1].tolist() == [count] * 20
+
+
 def test_infinite_numbers_are_large_ones():
     encoder = TableEncoder.fit([[1.0], [2.0], [5.0]])
     out = session(encoder).run(None, {"input": np.array([[np.inf], [-np.inf]], dtype=np.float32)})[0]

@@ -28,12 +28,16 @@ PATIENCE = 3.0
 
 
 @contextmanager
-def replaced(path: Path) -> Iterator[Path]:
+def replaced(path: Path, *, private: bool = False) -> Iterator[Path]:
     """A new file beside ``path``, with a name nobody can foresee and the same suffix; it takes the place of ``path`` if
     all went well, and is deleted otherwise.
 
     At any moment ``path`` is either absent, the old file or the whole new one. What a killed process left in the folder
     is deleted first.
+
+    Args:
+        path: The target.
+        private: Nobody but its owner may read it (mode 0600), at no moment.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     sweep(path.parent)
@@ -46,7 +50,7 @@ def replaced(path: Path) -> Iterator[Path]:
         yield partial
         with partial.open("rb") as written:  # may be another file of that name by now, which is as good
             os.fsync(written.fileno())
-        os.chmod(partial, 0o666 & ~_umask())  # a temporary file is its owner's alone
+        os.chmod(partial, 0o600 if private else 0o666 & ~_umask())  # while it is written it is its owner's alone
         os.replace(partial, path)
     except BaseException:
         partial.unlink(missing_ok=True)
@@ -61,9 +65,9 @@ def replaced(path: Path) -> Iterator[Path]:
         os.close(directory)
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write beside the target, flush to disk, rename over it."""
-    with replaced(path) as partial:
+def write_atomically(path: Path, content: bytes, *, private: bool = False) -> None:
+    """Write beside the target, flush to disk, rename over it; ``private`` as for :func:`replaced`."""
+    with replaced(path, private=private) as partial:
         partial.write_bytes(content)
 
 

@@ -403,10 +403,10 @@ def _detector(show: Callable[[TableEncoder], None], **settings: Any) -> NRFDetec
 
 def _check_free(out: Path) -> None:
     """Before training, not after: the place must be free or hold a detector."""
-    from nrf.detect.storage import DESCRIPTION
+    from nrf.detect.storage import is_free
 
     require_folder(out)
-    if out.is_dir() and any(out.iterdir()) and not (out / DESCRIPTION).is_file():
+    if not is_free(out):
         raise InputError(f"{out} exists and is no saved detector; choose another place")
 
 

@@ -94,8 +94,19 @@ class DroppedColumn:
     """The constant, if it is a number: another one in a later table is a novelty."""
     detail: str = ""
     """Why it was taken for an identifier."""
+    single: bool = False
+    """Whether the constant was given in single precision."""
 
     outputs: ClassVar[tuple[str, ...]] = ()
+
+    def differs(self, values: Doubles) -> npt.NDArray[np.bool_]:
+        """Where numbers are not the constant, in the coarser of their precision and its own: 0.1 of 32 bits is 0.1."""
+        assert self.value is not None
+        with np.errstate(over="ignore"):
+            rounded = np.float32(self.value)
+            if self.single:
+                return np.asarray(values.astype(np.float32) != rounded)
+        return np.asarray((values != self.value) & (values != np.float64(rounded)))
 
 
 @dataclass(frozen=True)
@@ -123,6 +134,8 @@ class ScaledColumn:
     def __post_init__(self) -> None:
         if not all(map(math.isfinite, (self.median, self.scale, self.low, self.high))) or self.scale <= 0:
             raise InputError(f"column {self.name!r} needs finite numbers and a positive scale; fit the encoder again")
+        if self.low > self.high:
+            raise InputError(f"column {self.name!r} has its least value above its greatest; fit the encoder again")
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -178,6 +191,11 @@ class DatetimeColumn(ScaledColumn):
     """All training values were whole multiples of these seconds; 1 in records that do not say."""
 
     kind: ClassVar[Kind] = "datetime"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.resolution < math.inf:
+            raise InputError(f"column {self.name!r} needs a positive resolution; fit the encoder again")
 
     def rounded(self, value: float) -> float:
         """A time such as the training values: to whole days, minutes, seconds, …"""
@@ -246,9 +264,11 @@ class CategoricalColumn:
             or not (known or self.rare)
             or not rising
             or (self.hashed_buckets is not None and self.hashed_buckets < 1)
+            or len(self.examples) not in (0, self.hashed_buckets)
         ):
             raise InputError(
-                f"column {self.name!r} needs sorted levels, or buckets and sorted hashes; fit the encoder again"
+                f"column {self.name!r} needs sorted levels, or buckets, sorted hashes, and an example of each bucket "
+                "or none; fit the encoder again"
             )
 
     @property

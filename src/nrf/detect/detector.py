@@ -18,10 +18,12 @@ from torch import Tensor, nn
 
 from nrf.detect.calibration import (
     FALSE_ALARM_RATE,
+    SMALLEST_SPLIT,
     CalibratedOn,
     Calibration,
     ThresholdRule,
     false_discoveries,
+    rows_needed,
     rows_to_hold_out,
     warn_if_too_few,
 )
@@ -87,6 +89,9 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
             standard ``deviation``, for columns in which half of all rows lie closely together, such as a network's
             answers.
         warm_start: ``fit`` goes on from the networks of the fit before, with its encoding.
+        keep_examples: ``save`` stores the calibration rows, which are records of the training table, beside their
+            scores. By default it stores the scores alone: a detector that was loaded then explains rows without typical
+            rows to compare them with, and ``partial_fit`` calibrates it on the rows that it is given alone.
         callbacks: Called as ``callback(detector, numbers)`` about once an epoch, every ten iterations at most; one that
             returns True ends training. ``score_samples`` and ``p_values`` of the detector are then those of the model
             as it is.
@@ -143,6 +148,7 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         keep: Sequence[str | int] | None = None,
         scaling: Scaling = "quartiles",
         warm_start: bool = False,
+        keep_examples: bool = False,
         callbacks: Sequence[Callback] | None = None,
         random_state: int | np.random.RandomState | None = None,
         device: str = "cpu",
@@ -171,6 +177,7 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         self.keep = keep
         self.scaling = scaling
         self.warm_start = warm_start
+        self.keep_examples = keep_examples
         self.callbacks = callbacks
         self.random_state = random_state
         self.device = device
@@ -181,7 +188,8 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
     history_: list[dict[str, float]]
     health_: dict[str, float] | None
     file_columns_: FileColumns = FileColumns()
-    _calibration_rows: Tensor
+    _calibration_rows: Tensor | None
+    """None in a detector that was saved without them."""
 
     # ------------------------------------------------------------------------------------------------------- fitting
 
@@ -200,13 +208,20 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
     def partial_fit(self, X: Any, y: Any = None) -> Self:
         """Go on training with these rows, which must have the columns of the first ones; the first call is ``fit``.
 
-        Calibration rows of earlier calls are kept beside new ones, and the threshold moves by the rule it had.
+        Calibration rows of earlier calls are kept beside new ones, and the threshold moves by the rule it had. A
+        detector that was saved without them (``keep_examples=False``) calibrates on the new ones alone: the scores that
+        it has are those of the model before.
         """
+        alone = hasattr(self, "members_") and self._calibration_rows is None
         if hasattr(self, "members_"):
             self._fit_further(X)
         else:
             self._fit(X, None)
-        self.threshold_rule_.warn()
+        rule = self.threshold_rule_
+        if alone and rule.flags_nothing:
+            warnings.warn(_too_few_alone(rule), RuntimeWarning, stacklevel=2)
+        else:
+            rule.warn()
         return self
 
     def _fit(self, X: Any, false_alarm_rate: float | None) -> None:
@@ -399,10 +414,19 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _calibration_part(self, held: Tensor, learned: Tensor, *, add: bool) -> tuple[Tensor, CalibratedOn]:
         """Rows to calibrate on: held-out ones, with those of earlier calls; training rows only where there are none."""
+        if not add:
+            return (held, "held-out rows") if len(held) else (learned, "training rows")
+        before = self._calibration_rows
         if not len(held):
-            return (self._calibration_rows, self.calibrated_on_) if add else (learned, "training rows")
-        if add and self.calibrated_on_ != "training rows":
-            held = torch.cat([self._calibration_rows, held])
+            if before is None:
+                raise InputError(
+                    f"with fewer than {SMALLEST_SPLIT} rows none is held out, and this detector was saved without its "
+                    "calibration rows: nothing is left to calibrate on. Give more rows, or fit it with "
+                    "keep_examples=True before it is saved"
+                )
+            return before, self.calibrated_on_
+        if before is not None and self.calibrated_on_ != "training rows":
+            held = torch.cat([before, held])
         return held, "held-out rows"
 
     def _calibrate(self, rows: Tensor, rows_are: CalibratedOn) -> None:
@@ -553,6 +577,15 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         tags.input_tags.string = True
         tags.input_tags.categorical = True
         return tags
+
+
+def _too_few_alone(rule: ThresholdRule) -> str:
+    return (
+        f"this detector was saved without its calibration rows (keep_examples=False), and {rule.n_calibration} rows "
+        f"held out now cannot keep a false-alarm rate of {rule.rate:g} by themselves: nothing is flagged. Give enough "
+        f"rows to hold out {rows_needed(rule.rate)}, calibrate(X) on as many, or fit it with keep_examples=True before "
+        "it is saved"
+    )
 
 
 def _require_finite(rows: NDArray[np.bool_]) -> None:

@@ -131,7 +131,10 @@ class TableEncoder:
             elif i in levels and kind != "missing":
                 columns.append(fit_levels(name, to_levels(kind, values), max_levels, hash_buckets, kind))
             else:
-                columns.append(fit_column(name, kind, values, max_levels, hash_buckets, scaling))
+                column = fit_column(name, kind, values, max_levels, hash_buckets, scaling)
+                if isinstance(column, DroppedColumn) and column.value is not None:
+                    column = replace(column, single=frame.is_single(i))
+                columns.append(column)
         encoder = cls(tuple(columns), frame.source, max_levels, hash_buckets)
         message = encoder._left_out()
         if message:
@@ -269,11 +272,8 @@ class TableEncoder:
             if not isinstance(column, DroppedColumn) or column.value is None or column.name not in found:
                 continue
             place = found[column.name]
-            if frame.matrix is not None:
-                given = frame.matrix[:, place]
-                yield column, given != np.array(column.value).astype(given.dtype)
-            elif frame.kinds[place] == "numeric":
-                yield column, frame.column(place) != column.value
+            if frame.matrix is not None or frame.kinds[place] == "numeric":
+                yield column, column.differs(frame.column(place))
             else:  # whatever it is, it is not that number
                 yield column, np.ones(frame.n_rows, np.bool_)
 

@@ -2,9 +2,9 @@
 
 The *counterfactual* is the row after revision: pulled up the potential until it is typical. Of its features only those
 are moved that must be for the row to pass as normal: a small set, in the user's own units. A climb can end on a hill of
-its own, so typical rows that have most features in common with the row are tried as goals too. The *contributions*
-split the difference of potential between the two, feature by feature, by the gradient along the line from the
-counterfactual to the row; they sum to that difference.
+its own, so typical rows that have most features in common with the row are tried as goals too; a detector that was
+saved has such rows only with ``keep_examples``. The *contributions* split the difference of potential between the two,
+feature by feature, by the gradient along the line from the counterfactual to the row; they sum to that difference.
 """
 
 from __future__ import annotations
@@ -100,9 +100,7 @@ def explain(detector: NRFDetector, X: Any, *, max_steps: int = 500, target: floa
     revised = field.climb(rows, middle, max_steps)
     scores = field.values(rows)
     p_values = detector.calibration_.p_values(scores.cpu().numpy())
-    known = detector._calibration_rows[:TYPICAL_ROWS]
-    values = field.values(known)
-    typical = known[values >= values.median()]
+    typical = _typical_rows(detector, field)
     return [
         _explain_row(detector, field, _Row(row, i, given, new[i]), [goal, *_nearest(typical, row)], score, p)
         for i, (row, goal, score, p) in enumerate(zip(rows, revised, scores.tolist(), p_values.tolist(), strict=True))
@@ -137,8 +135,19 @@ class _Row:
         return [*kept, *(_Group(name, slice(0, 0), 1) for name in counted if name not in names)]
 
 
+def _typical_rows(detector: NRFDetector, field: _Field) -> Tensor:
+    """Calibration rows of the upper half; none of a detector that was saved without them."""
+    known = detector._calibration_rows
+    if known is None:
+        return torch.empty(0, 0)
+    values = field.values(known[:TYPICAL_ROWS])
+    return known[:TYPICAL_ROWS][values >= values.median()]
+
+
 def _nearest(typical: Tensor, row: Tensor) -> Tensor:
     """Typical rows that have most in common with a row: how far apart they are in what differs counts little."""
+    if not len(typical):
+        return typical
     distance = (typical - row).abs().clamp_max(1.0).sum(1)
     return typical[distance.topk(min(NEAR_ROWS, len(typical)), largest=False).indices]
 
@@ -236,7 +245,7 @@ class _Field:
             if not active.any():
                 break
             velocity = 0.7 * velocity + size.reshape(shape) * self.gradient(x)
-            proposed = self._possible(x + velocity)
+            proposed = self._possible(x + velocity, x)
             value = self.values(proposed)
             better = active & (value > best)
             x = torch.where(better.reshape(shape), proposed, x)
@@ -245,11 +254,17 @@ class _Field:
             size = torch.where(better, size * 1.1, size * 0.5).clamp(1e-5, 10.0)
         return x
 
-    def _possible(self, rows: Tensor) -> Tensor:
-        """Rows with no surprise below 0: nothing is less surprising than none, whatever the slope says."""
-        surprises = self.members.surprises
-        if surprises:
-            rows[:, surprises] = rows[:, surprises].clamp_min(0.0)
+    def _possible(self, rows: Tensor, before: Tensor) -> Tensor:
+        """Rows with no surprise below 0, and no value further beyond the range of training than it was before.
+
+        Nothing is less surprising than none, and beyond that range the potential falls, whatever the slope within says:
+        a step that leaves it in some columns would be undone for all.
+        """
+        members = self.members
+        if members.surprises:
+            rows[:, members.surprises] = rows[:, members.surprises].clamp_min(0.0)
+            seen, (low, high) = members.seen(before), members.bounds.to(rows)
+            rows[:, members._seen] = members.seen(rows).clamp(seen.minimum(low), seen.maximum(high))
         return rows
 
 

@@ -14,9 +14,9 @@ from nrf._version import __version__
 from nrf.detect.features import PrincipalComponents
 from nrf.detect.onnx_encoder import OPSETS, encoder_nodes
 from nrf.errors import InputError
+from nrf.files import write_atomically
 from nrf.networks import Snapshot, replica_state
 from nrf.networks.layers import Scalar
-from nrf.training.checkpoint import write_atomically
 
 if TYPE_CHECKING:
     from nrf.detect.detector import NRFDetector

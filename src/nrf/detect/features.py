@@ -6,6 +6,7 @@ All are transformers of scikit-learn, to stand before :class:`nrf.detect.NRFDete
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 
 import numpy as np
@@ -77,6 +78,11 @@ class PrincipalComponents(TransformerMixin, BaseEstimator):  # type: ignore[misc
         rest = np.linalg.norm(centred - found @ self.components_, axis=1, keepdims=True)
         return np.hstack([found, rest]).astype(np.float32)
 
+    @property
+    def n_columns(self) -> int:
+        """How many columns it makes."""
+        return self.n_components + 1
+
     def inverse_transform(self, X: Any, like: Any = None) -> Rows:
         """The rows that have these components, and nothing beside.
 
@@ -144,6 +150,11 @@ class OneSided(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             raise InputError(f"rows have {rows.shape[1]} columns, at fit there were {len(self.ends_)}")
         cut = np.minimum if self.wrong == "low" else np.maximum
         return np.asarray(cut(rows, self.ends_), dtype=np.float32)
+
+    @property
+    def n_columns(self) -> int:
+        """How many columns it makes."""
+        return len(self.ends_)
 
 
 class TurnFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -226,6 +237,11 @@ class TurnFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         with torch.no_grad():
             return torch.cat([look(part) for part in torch.split(images, CHUNK)]).numpy()
 
+    @property
+    def n_columns(self) -> int:
+        """How many columns it makes."""
+        return TURNS if self.output == "answers" else 8 * self.width
+
     def _features(self, images: Tensor) -> Tensor:
         features: Tensor = self.network_(images)[0]
         return features
@@ -274,6 +290,10 @@ def from_stored(described: Any, arrays: dict[str, NDArray[Any]], given: Any = No
     step = kinds[described["type"]](**described["parameters"])
     if isinstance(step, TurnFeatures):
         step.pixels_ = from_json(PixelScale, described["pixels"])
+        if step.output not in ("features", "answers") or any(
+            a.dtype.kind == "f" and a.itemsize != 4 for a in arrays.values()
+        ):
+            raise InputError("TurnFeatures give features or answers, by numbers of 32 bits")
         with torch.device("meta"):  # no weights to draw: the stored ones take their place
             step.network_ = Classifier(step.width, TURNS, step.pixels_.shape[0])
         step.network_.load_state_dict({name: torch.from_numpy(value) for name, value in arrays.items()}, assign=True)
@@ -281,10 +301,21 @@ def from_stored(described: Any, arrays: dict[str, NDArray[Any]], given: Any = No
         step.network_.eval().requires_grad_(False)
     elif isinstance(step, PrincipalComponents):
         step.shape_ = tuple(described["shape"])
+        size = math.prod(step.shape_)
+        _require_arrays(arrays, {"mean": (size,), "components": (step.n_components, size)})
         step.mean_, step.components_ = arrays["mean"], arrays["components"]
     else:
+        if step.wrong not in ("low", "high"):
+            raise InputError(f"wrong must be 'low' or 'high', got {step.wrong!r}")
+        _require_arrays(arrays, {"ends": arrays["ends"].shape[:1]})
         step.ends_ = arrays["ends"]
     return step
+
+
+def _require_arrays(arrays: dict[str, NDArray[Any]], shapes: dict[str, tuple[int, ...]]) -> None:
+    found = {name: array.shape for name, array in arrays.items()}
+    if found != shapes or any(array.dtype.kind != "f" for array in arrays.values()):
+        raise InputError(f"the feature step has arrays of the shapes {found}, they must be {shapes} and hold floats")
 
 
 STORED = (PrincipalComponents, OneSided, TurnFeatures)

@@ -50,12 +50,18 @@ class Frame:
     """All values at once, in their own type, if the table was one array of real numbers."""
     arrays: tuple[Array, ...] = ()
     """One array a column otherwise."""
+    singles: frozenset[int] = frozenset()
+    """Places of the columns among those whose numbers had 32 bits."""
 
     def column(self, place: int) -> Array:
         """Values of one column, counted from 0."""
         if self.matrix is None:
             return self.arrays[place]
         return np.asarray(self.matrix[:, place], dtype=np.float64)
+
+    def is_single(self, place: int) -> bool:
+        """Whether the numbers of a column were given in single precision."""
+        return place in self.singles if self.matrix is None else self.matrix.dtype == np.float32
 
     def __len__(self) -> int:
         return self.n_rows
@@ -311,8 +317,10 @@ def _pandas_matrix(table: nw.DataFrame[Any]) -> Array | None:
 class _Read:
     """One column as read: its kind and values, or what is wrong with it."""
 
-    def __init__(self, kind: Kind = "missing", values: Array | None = None, problem: str | None = None) -> None:
-        self.kind, self.values, self.problem = kind, values, problem
+    def __init__(
+        self, kind: Kind = "missing", values: Array | None = None, problem: str | None = None, *, single: bool = False
+    ) -> None:
+        self.kind, self.values, self.problem, self.single = kind, values, problem, single
 
 
 _NOTHING = _Read()
@@ -333,7 +341,8 @@ def _gather(names: tuple[str, ...], n_rows: int, source: Source, read: list[_Rea
     kinds: tuple[Kind, ...] = tuple(
         "missing" if name in problems else c.kind for name, c in zip(names, read, strict=True)
     )
-    return Frame(names, kinds, n_rows, source, arrays=tuple(arrays)), problems
+    singles = frozenset(i for i, column in enumerate(read) if column.single)
+    return Frame(names, kinds, n_rows, source, arrays=tuple(arrays), singles=singles), problems
 
 
 def _read_series(series: nw.Series[Any]) -> _Read:
@@ -343,7 +352,7 @@ def _read_series(series: nw.Series[Any]) -> _Read:
     if getattr(series.to_native(), "dtype", None) == np.dtype(object):  # narwhals guesses what is inside; we look
         return _read_objects(series.to_list())
     if dtype.is_numeric():
-        return _Read("numeric", _doubles(series))
+        return _Read("numeric", _doubles(series), single=dtype == nw.Float32)
     if dtype == nw.Boolean:
         return _Read("boolean", _doubles(series))
     if isinstance(dtype, nw.Datetime | nw.Date):

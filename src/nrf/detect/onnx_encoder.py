@@ -64,10 +64,10 @@ def encoder_nodes(encoder: TableEncoder) -> EncoderGraph:
         graph.emit_scaled(scaled, _scaled_input(graph, encoder, scaled))
     if constants:
         if encoder.is_numeric:
-            given = graph.cast(graph.taken("input", [i for i, _ in constants]), "FLOAT")
+            given = graph.cast(graph.taken("input", [i for i, _ in constants]), "DOUBLE")
         else:
-            given = graph.joined([graph.input(c.name, "FLOAT") for _, c in constants])
-        graph.count_changed(given, [c.value or 0.0 for _, c in constants])
+            given = graph.joined([graph.cast(graph.input(c.name, "FLOAT"), "DOUBLE") for _, c in constants])
+        graph.count_changed(given, [c for _, c in constants])
     if booleans:
         graph.emit_booleans(booleans, graph.joined([graph.input(c.name, "FLOAT") for c in booleans]))
     for column in encoder.kept_columns:
@@ -207,9 +207,16 @@ class _Graph:
         if others:
             self.surprises.append(self.taken(flags, others))
 
-    def count_changed(self, x: str, values: Sequence[float]) -> None:
-        """Numbers that are not the constants they were at fit: surprises."""
-        same = self.add("Equal", x, self.constant(np.array([values], dtype=np.float32)))
+    def count_changed(self, x: str, columns: Sequence[DroppedColumn]) -> None:
+        """Numbers that are not the constants they were at fit, see :meth:`DroppedColumn.differs`: surprises."""
+        values = np.array([[c.value for c in columns]], dtype=np.float64)
+        with np.errstate(over="ignore"):
+            rounded = values.astype(np.float32)
+        single = self.constant(np.array([[c.single for c in columns]]))
+        same = self.add("Equal", x, self.constant(values))
+        same_rounded = self.add("Equal", x, self.constant(rounded.astype(np.float64)))
+        same_single = self.add("Equal", self.cast(x, "FLOAT"), self.constant(rounded))
+        same = self.add("Or", same, self.add("Or", same_rounded, self.add("And", single, same_single)))
         self.surprises.append(self.cast(self.add("Not", same), "FLOAT"))
 
     def emit_levels(self, column: CategoricalColumn, x: str) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
+import numpy as np
 import torch
 from torch import nn
 
+from nrf.detect.columns import Scaling
 from nrf.errors import InputError
 
 if TYPE_CHECKING:
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 
 SHARES = {"calibration_share": 0.9, "false_alarm_rate": 0.999, "contamination": 0.5}
 """Parameters above 0 and up to this."""
-COUNTS = ("n_members", "iterations", "batch_size", "latent_dim")
+COUNTS = ("n_members", "max_levels", "iterations", "batch_size", "latent_dim")
 NUMBERS = ("sigma", "step_size", "first_step_size", "temperature", "learning_rate")
 
 
@@ -32,8 +34,10 @@ def check_parameters(detector: NRFDetector) -> None:
         raise InputError(f"combine must be 'potential' or 'rank', got {detector.combine!r}")
     for name in COUNTS:
         value = getattr(detector, name)
-        if (value is not None or name == "n_members") and not _is_count(value):
+        if (value is not None or name in ("n_members", "max_levels")) and not _is_count(value):
             raise InputError(f"{name} must be a whole number from 1 on, got {value!r}")
+    if detector.scaling not in get_args(Scaling):
+        raise InputError(f"scaling must be 'quartiles' or 'deviation', got {detector.scaling!r}")
     steps: object = detector.n_steps
     if steps is not None and not isinstance(steps, numbers.Integral):
         raise InputError(f"n_steps must be a whole number, got {steps!r}")
@@ -44,6 +48,8 @@ def check_parameters(detector: NRFDetector) -> None:
     widths = detector.widths
     if widths is not None and not (isinstance(widths, Sequence) and widths and all(map(_is_count, widths))):
         raise InputError(f"widths must be whole numbers from 1 on, such as (256, 128), got {widths!r}")
+    if not isinstance(detector.keep_examples, bool | np.bool_):
+        raise InputError(f"keep_examples must be True or False, got {detector.keep_examples!r}")
     for name in ("categorical", "keep"):
         _check_columns(name, getattr(detector, name))
     if detector.potential is not None and not isinstance(detector.potential, nn.Module):

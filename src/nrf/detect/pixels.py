@@ -31,6 +31,12 @@ class PixelScale:
     low: float
     high: float
 
+    def __post_init__(self) -> None:
+        if len(self.shape) != 3 or min(self.shape) < 1:
+            raise InputError(f"images have channels, height and width, not the shape {self.shape}")
+        if not -np.inf < self.low < self.high < np.inf:
+            raise InputError(f"the range of pixels must be finite and not empty, got {self.low:g} to {self.high:g}")
+
     @classmethod
     def fit(cls, images: Any) -> PixelScale:
         """From training images ``(n, channels, height, width)``."""

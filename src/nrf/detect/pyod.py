@@ -55,6 +55,7 @@ class NRF(BaseDetector):  # type: ignore[misc]
         categorical: Columns, by name or place, whose values are levels whatever they look like.
         keep: Columns to keep though they look like identifiers.
         scaling: Divide numbers by the distance of their ``quartiles``, or by their standard ``deviation``.
+        keep_examples: ``detector_.save`` stores the calibration rows, too.
         device: Where to compute.
         verbose: Progress: None shows it on a terminal, 1 everywhere, 0 nowhere.
 
@@ -89,6 +90,7 @@ class NRF(BaseDetector):  # type: ignore[misc]
         categorical: Sequence[str | int] | None = None,
         keep: Sequence[str | int] | None = None,
         scaling: Scaling = "quartiles",
+        keep_examples: bool = False,
         device: str = "cpu",
         verbose: int | None = None,
     ) -> None:
@@ -113,6 +115,7 @@ class NRF(BaseDetector):  # type: ignore[misc]
         self.categorical = categorical
         self.keep = keep
         self.scaling = scaling
+        self.keep_examples = keep_examples
         self.device = device
         self.verbose = verbose
 
