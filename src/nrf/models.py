@@ -6,9 +6,11 @@ model ``q(x, h) = q(h) N(x; g(h), σ² I)``.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from types import MethodType
 from typing import Any, Literal, Protocol
 
 import torch
@@ -166,7 +168,7 @@ def frozen(*modules: nn.Module) -> Iterator[None]:
         for module in modules:
             stack.enter_context(_without_gradients(module))
             stack.enter_context(in_evaluation_mode(module))
-        stack.enter_context(parametrize.cached())
+            stack.enter_context(_computed_once(module))
         yield
 
 
@@ -180,6 +182,36 @@ def _without_gradients(module: nn.Module) -> Iterator[None]:
     finally:
         for p in trained:
             p.requires_grad_(True)
+
+
+class _Once:
+    """The value of a parametrised weight, computed at the first call; a copy of the module computes its own."""
+
+    def __init__(self, weight: parametrize.ParametrizationList) -> None:
+        self.weight = weight
+        self.value: Tensor | None = None
+
+    def __call__(self) -> Tensor:
+        if self.value is None:
+            self.value = type(self.weight).forward(self.weight)
+        return self.value
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Callable[[], Tensor]:
+        return MethodType(type(self.weight).forward, copy.deepcopy(self.weight, memo))
+
+
+@contextmanager
+def _computed_once(module: nn.Module) -> Iterator[None]:
+    """Hold normalised weights of this module: ``parametrize.cached`` keeps those of all threads of the process."""
+    weights = [part for part in module.modules() if isinstance(part, parametrize.ParametrizationList)]
+    held = [weight for weight in weights if not isinstance(weight.__dict__.get("forward"), _Once)]
+    for weight in held:
+        weight.__dict__["forward"] = _Once(weight)
+    try:
+        yield
+    finally:
+        for weight in held:
+            del weight.__dict__["forward"]
 
 
 @contextmanager

@@ -7,10 +7,12 @@ Code that trains draws through the functions here, so that one model (a generato
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from nrf.errors import InputError
 
@@ -149,6 +151,38 @@ def streams(seeds: Sequence[int], *names: str | int, device: torch.device | str 
     """The stream of that name for each seed; a plain generator for one."""
     generators = [stream(seed, *names, device=device) for seed in seeds]
     return generators[0] if len(generators) == 1 else Streams(generators)
+
+
+class DrawsFrom(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Inside, layers that ask torch's global generator for their initial weights, or for dropout, get this one's draws.
+
+    They are the draws that ``torch.manual_seed`` with the same seed would have given. Only the thread that is inside
+    is concerned, and the global generator, which all threads of a process share, is neither read nor changed.
+
+    Args:
+        generator: Where the draws come from.
+
+    Example:
+        >>> before = torch.get_rng_state()
+        >>> with DrawsFrom(torch.Generator().manual_seed(0)):
+        ...     layer = torch.nn.Linear(2, 1)
+        >>> bool((torch.get_rng_state() == before).all())
+        True
+    """
+
+    def __init__(self, generator: torch.Generator) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.generator = generator
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        given = dict(kwargs or {})
+        if torch.Tag.nondeterministic_seeded in func.tags and given.get("generator") is None:
+            if not any(argument.name == "generator" for argument in func._schema.arguments):
+                raise TypeError(f"{func} draws from torch's global generator; call it with a generator")
+            given["generator"] = self.generator
+        return func(*args, **given)
 
 
 def randn(shape: Sequence[int], rng: Rng, dtype: torch.dtype | None = None) -> Tensor:

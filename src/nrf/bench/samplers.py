@@ -15,7 +15,7 @@ from nrf.experiments.record import Row
 from nrf.models import frozen
 from nrf.networks import MLPPotential, OneClassCNNPotential, PotentialConfig, Shape
 from nrf.samplers import HMC, Langevin, Sampler, run
-from nrf.seeds import derive, stream
+from nrf.seeds import DrawsFrom, stream
 from nrf.targets import PotentialTarget
 
 CASES: dict[str, tuple[PotentialConfig, Shape, int, int]] = {
@@ -43,8 +43,7 @@ FRICTION = 0.1
 def samplers(effort: Effort) -> Iterator[Row]:
     """Steps of each sampler on each potential."""
     for case, (config, shape, chains, n_threads) in CASES.items():
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(derive(0, "bench"))
+        with DrawsFrom(stream(0, "bench")):
             potential = config.build(shape)
         chains, n_steps = (2, 2) if effort is QUICK else (chains, N_STEPS)
         x = torch.randn((chains, *shape), generator=stream(0, "bench"))

@@ -17,6 +17,7 @@ from nrf.errors import InputError
 from nrf.files import write_atomically
 from nrf.networks import Snapshot, replica_state
 from nrf.networks.layers import Scalar
+from nrf.seeds import DrawsFrom
 
 if TYPE_CHECKING:
     from nrf.detect.detector import NRFDetector
@@ -92,9 +93,7 @@ def potentials(detector: NRFDetector) -> list[nn.Module]:
             alone.append(own)
     found = []
     for one in alone:
-        still = Snapshot(one)
-        still.refresh()
-        found.append(still.copy.cpu())
+        found.append(Snapshot(one).copy.cpu())
     return found
 
 
@@ -103,7 +102,7 @@ def _fresh(detector: NRFDetector) -> nn.Module:
 
     if detector.potential is not None:
         return copy.deepcopy(detector.potential)
-    with torch.random.fork_rng(devices=[]):
+    with DrawsFrom(torch.Generator()):
         return detector.recipe_.potential.build(detector.members_.shape)
 
 

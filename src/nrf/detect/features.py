@@ -20,7 +20,7 @@ from nrf.config import from_json, to_json
 from nrf.detect.pixels import PixelScale
 from nrf.errors import InputError
 from nrf.networks.classifier import Classifier
-from nrf.seeds import derive
+from nrf.seeds import DrawsFrom, stream
 from nrf.training.classify import ClassifierTraining, fit_classifier
 
 Rows = NDArray[np.float32]
@@ -211,8 +211,7 @@ class TurnFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         if height != width or height < 8:
             raise InputError(f"images must be square with a side of 8 or more to be turned, got {height} × {width}")
         images = torch.from_numpy(self.pixels_.encode(X))
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(derive(self.random_state, "turns"))
+        with DrawsFrom(stream(self.random_state, "turns")):
             self.network_ = Classifier(self.width, TURNS, channels)
         training = ClassifierTraining(
             self.epochs, min(self.batch_size, len(images)), self.peak_rate, shift=self.shift, smoothing=0.0

@@ -6,7 +6,7 @@ import copy
 import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,13 +15,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from nrf.detect.parallel import one_thread
 from nrf.detect.recipe import Recipe
 from nrf.errors import InputError, NonFiniteError
 from nrf.learners import side_by_side
 from nrf.learners.base import Learner
 from nrf.models import LatentGenerator, gradient, replicas_of
 from nrf.networks import Shape, Snapshot, data_dependent_init
-from nrf.seeds import derive, stream
+from nrf.seeds import DrawsFrom, stream
 from nrf.training import Trainer
 
 Floats = NDArray[np.floating]
@@ -141,9 +142,7 @@ class Members:
         return self._by_chunks(self._learned_of, self._still(), rows)
 
     def _still(self) -> nn.Module:
-        still = Snapshot(self.module("potential"))
-        still.refresh()
-        return still.copy
+        return Snapshot(self.module("potential")).copy
 
     @torch.no_grad()
     def _by_chunks(self, values_of: Callable[[nn.Module, Tensor], Tensor], still: nn.Module, rows: Tensor) -> Tensor:
@@ -226,8 +225,7 @@ def build_members(
     shape = tuple(data.shape[1:])
     learners = []
     for seed in seeds:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(derive(seed, "weights"))
+        with DrawsFrom(stream(seed, "weights")):
             u = recipe.potential.build(shape) if potential is None else copy.deepcopy(potential)
             q = recipe.generator.build(shape) if generator is None else copy.deepcopy(generator)
         u, q = u.to(data.device), q.to(data.device)
@@ -326,13 +324,8 @@ def _rates(recipe: Recipe) -> str:
 def threads_for(members: Members, batch: int) -> Iterator[None]:
     """One thread where products are so small that a second one costs more than it brings."""
     weights = sum(p.numel() for p in members.learner.modules["potential"].parameters())
-    before = torch.get_num_threads()
-    if weights * batch < SMALL_WORK:
-        torch.set_num_threads(1)
-    try:
+    with one_thread() if weights * batch < SMALL_WORK else nullcontext():
         yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _require_finite(members: Members, data: Tensor) -> None:

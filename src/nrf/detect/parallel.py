@@ -1,9 +1,11 @@
-"""Parts of a large array, each worked on by a thread of its own."""
+"""Parts of a large array, each worked on by a thread of its own; and how many threads torch has for its own work."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from threading import Lock
 from typing import Any, TypeVar
 
 import numpy as np
@@ -13,6 +15,41 @@ Result = TypeVar("Result")
 
 PART = 1 << 16
 """Rows of a part."""
+
+
+class _Inside:
+    """How many threads of the process are in :func:`one_thread`, and what the first one had before."""
+
+    lock = Lock()
+    count = 0
+    before = 1
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Inside, torch works in the calling thread alone.
+
+    Each thread has its own number of threads, and one that starts takes over what was set last, anywhere: where
+    several are inside, a 1 that a thread found may be another's, and the number before is that of the first one.
+    """
+    with _Inside.lock:
+        before = _n_threads()
+        if not _Inside.count:
+            _Inside.before = before
+        _Inside.count += 1
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        with _Inside.lock:
+            _Inside.count -= 1
+            torch.set_num_threads(before)
+
+
+def _n_threads() -> int:
+    """Torch's threads in the calling one, outside of :func:`one_thread`."""
+    found = torch.get_num_threads()
+    return _Inside.before if found == 1 and _Inside.count else found
 
 
 def parts_of(data: Any) -> list[Any]:
@@ -27,11 +64,8 @@ def in_threads(function: Callable[[Any], Result], parts: Sequence[Any]) -> list[
 
     Encoding is the work of one thread, and products of a few thousand rows gain little from a second one.
     """
-    n_threads = torch.get_num_threads()
+    n_threads = _n_threads()
     if len(parts) == 1 or n_threads == 1:
         return [function(part) for part in parts]
-    with ThreadPoolExecutor(n_threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        try:
-            return list(pool.map(function, parts))
-        finally:
-            torch.set_num_threads(n_threads)  # what threads begun later start with
+    with one_thread(), ThreadPoolExecutor(n_threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        return list(pool.map(function, parts))

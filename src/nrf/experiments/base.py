@@ -16,7 +16,7 @@ from nrf.learners import LEARNERS, InclusiveConfig, Learner, LearnerConfig, Revi
 from nrf.models import LatentGenerator
 from nrf.networks import GENERATORS, POTENTIALS, Latent, PotentialConfig, Shape, data_dependent_init
 from nrf.samplers import SAMPLERS, Sampler
-from nrf.seeds import derive, stream
+from nrf.seeds import DrawsFrom, stream
 from nrf.training import TrainConfig, set_aside
 
 # What may stand in a preset's field: all that is registered. On the command line the kind of network is fixed and
@@ -85,8 +85,7 @@ def load_splits(config: DataConfig) -> Splits:
 
 def build_models(preset: Preset, event_shape: Shape) -> tuple[nn.Module, LatentGenerator]:
     """Both networks with the preset's initial weights; the global random state is left as it was."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(derive(preset.seed, "weights"))
+    with DrawsFrom(stream(preset.seed, "weights")):
         potential = preset.potential.build(event_shape)
         generator = preset.generator.build(event_shape)
     return potential, generator
@@ -114,7 +113,6 @@ def _build_one(preset: Preset, data: Tensor) -> Learner:
         rng = stream(preset.seed, "data-init")
         rows = torch.randperm(len(data), generator=rng)[:DATA_INIT_ROWS]
         data_dependent_init(potential, data[rows.to(data.device)], preset.potential.bias_spread, rng)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(derive(preset.seed, "learner weights"))
+    with DrawsFrom(stream(preset.seed, "learner weights")):
         preset.learner.require_batch(min(preset.train.batch_size, len(data)))
         return preset.learner.build(potential, generator, preset.sampler, preset.revision)

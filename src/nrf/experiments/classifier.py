@@ -13,7 +13,7 @@ from nrf.data import Splits, resolve
 from nrf.data.base import cache_dir
 from nrf.errors import InputError
 from nrf.networks.classifier import Classifier
-from nrf.seeds import derive
+from nrf.seeds import DrawsFrom, stream
 from nrf.training import checkpoint as ckpt
 from nrf.training.classify import ClassifierTraining, fit_classifier
 
@@ -36,8 +36,7 @@ def train_classifier(splits: Splits, config: ClassifierConfig, *, quiet: bool = 
     if splits.train_labels is None or splits.test is None or splits.test_labels is None:
         raise InputError(f"{splits.name} lacks labels or test images; a classifier needs both")
     labels = torch.from_numpy(np.asarray(splits.train_labels)).long()
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(derive(config.seed, "weights"))
+    with DrawsFrom(stream(config.seed, "weights")):
         network = Classifier(config.width, int(labels.max()) + 1)
     images = torch.from_numpy(splits.train)
     fit_classifier(network, images, lambda x, rows: (x, labels[rows]), config.training, config.seed, quiet=quiet)

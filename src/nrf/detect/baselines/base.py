@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from nrf.errors import InputError, NonFiniteError
-from nrf.seeds import derive, stream
+from nrf.seeds import DrawsFrom, stream
 from nrf.training.batches import Batches
 from nrf.training.progress import ProgressBar
 
@@ -55,18 +55,17 @@ class Baseline(ABC):
             what = "a table of numbers" if self.n_axes == 2 else "images (n, channels, height, width)"
             raise InputError(f"rows must be {what}, got the shape {rows.shape}")
         data = torch.as_tensor(rows, dtype=torch.float32)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(derive(self.seed, "weights"))
+        with DrawsFrom(stream(self.seed, "weights")):
             self.network = self.build(tuple(data.shape[1:]))
         data = self.prepare(data)
         optimizer = torch.optim.Adam(self.network.parameters(), lr=self.learning_rate)
         batches, rng = Batches(data, self.batch_size, [self.seed]), stream(self.seed, "learner")
-        total = self.epochs * batches.per_epoch
+        dropout, total = stream(self.seed, "dropout"), self.epochs * batches.per_epoch
         self.network.train()
-        with ProgressBar(type(self).__name__, total, 0, quiet=self.quiet) as bar, torch.random.fork_rng(devices=[]):
-            torch.manual_seed(derive(self.seed, "dropout"))
+        with ProgressBar(type(self).__name__, total, 0, quiet=self.quiet) as bar:
             for step in range(total):
-                loss = self.loss(batches.at(step), rng)
+                with DrawsFrom(dropout):
+                    loss = self.loss(batches.at(step), rng)
                 if not torch.isfinite(loss):
                     raise NonFiniteError(f"{type(self).__name__}: the loss is not finite at step {step + 1}")
                 optimizer.zero_grad(set_to_none=True)
