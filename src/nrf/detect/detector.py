@@ -11,33 +11,26 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, OutlierMixin, clone
+from sklearn.base import BaseEstimator, OutlierMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from nrf.detect.calibration import (
-    FALSE_ALARM_RATE,
-    SMALLEST_SPLIT,
-    CalibratedOn,
-    Calibration,
     ThresholdRule,
-    false_discoveries,
     rows_needed,
     rows_to_hold_out,
-    warn_if_too_few,
 )
 from nrf.detect.columns import Scaling
-from nrf.detect.encoder import TableEncoder
-from nrf.detect.features import components_for
 from nrf.detect.files import FileColumns
-from nrf.detect.frames import Frame, as_columns, in_common_form, is_table, taken
+from nrf.detect.frames import taken
 from nrf.detect.health import check_training
 from nrf.detect.members import Members, build_members, train_members
 from nrf.detect.parallel import in_threads, parts_of
 from nrf.detect.parameters import check_parameters
-from nrf.detect.pixels import PixelScale
 from nrf.detect.recipe import Recipe, recipe_for, spacing_of
+from nrf.detect.rows import RowReader, require_finite_rows
+from nrf.detect.thresholds import Thresholds
 from nrf.errors import InputError
 from nrf.models import LatentGenerator
 from nrf.training import Trainer
@@ -50,7 +43,7 @@ Places = NDArray[np.intp]
 Callback = Callable[["NRFDetector", dict[str, float]], object]
 
 
-class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
+class NRFDetector(RowReader, Thresholds, OutlierMixin, BaseEstimator):  # type: ignore[misc]
     """Anomaly detection by an inclusive neural random field: the potential u(x) is the score, high = normal.
 
     Trained on normal rows, or on rows that are nearly all normal. Takes arrays, tables (pandas, polars, Arrow) with
@@ -188,8 +181,6 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
     history_: list[dict[str, float]]
     health_: dict[str, float] | None
     file_columns_: FileColumns = FileColumns()
-    _calibration_rows: Tensor | None
-    """None in a detector that was saved without them."""
 
     # ------------------------------------------------------------------------------------------------------- fitting
 
@@ -250,28 +241,6 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
             self._train(X, learned, held, state, keep=True, add=True)
             self._set_rule(rate, contamination, X)
 
-    def calibrate(self, X: Any) -> Self:
-        """Calibrate on these rows instead: normal ones that nothing has learned from, neither model nor feature step.
-
-        P-values and the threshold are then kept by them. For a detector behind a transformer that was fitted on all
-        rows, as in a pipeline, this makes the promise good.
-        """
-        check_is_fitted(self)
-        self._calibrate(self._encode(X), "given rows")
-        if self.threshold_rule_.kind == "false_alarm_rate":
-            self._set_rule(self.threshold_rule_.rate, None, None)
-            self.threshold_rule_.warn()
-        return self
-
-    def _false_alarm_rate(self, given: float | None) -> float | None:
-        """The rate to keep, or None for a threshold by contamination."""
-        rate = self.false_alarm_rate if given is None else given
-        if self.contamination is not None and rate is not None:
-            raise InputError("give either false_alarm_rate or contamination, not both")
-        if given is not None and not 0 < given < 1:
-            raise InputError(f"false_alarm_rate must lie between 0 and 1, got {given}")
-        return FALSE_ALARM_RATE if rate is None and self.contamination is None else rate
-
     @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
         """A fit that is refused, or ends early, leaves the detector as it was."""
@@ -283,24 +252,6 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
             self.__dict__.update(before)
             raise
 
-    def _checked(self, X: Any, *, first: bool = False) -> Any:
-        """Rows as an array, a table or images, with the names and the number of columns that the first ones had."""
-        if isinstance(X, Frame):
-            return X
-        X = in_common_form(X)
-        if getattr(X, "ndim", 2) == 4 if first else self.pixels_ is not None:
-            if first:
-                self.n_features_in_ = int(np.prod(np.shape(X)[1:]))
-            return np.asarray(X)
-        if is_table(X):
-            if first or self.encoder_ is None or not self.encoder_.lacks_dropped_only(X):
-                validate_data(self, X, reset=first, skip_check_array=True)
-            return as_columns(X) if first and self.features in ("auto", None) else X
-        # Of later rows the encoder refuses infinite values, by column.
-        finite, least = ("allow-nan", 2) if first else (False, 1)
-        kinds = [np.float64, np.float32]
-        return validate_data(self, X, reset=first, dtype=kinds, ensure_all_finite=finite, ensure_min_samples=least)
-
     def _split(self, X: Any, seed: int, rate: float | None) -> tuple[Places, Places]:
         """Which rows are trained on, and which are held out to calibrate on."""
         n_rows = len(X)
@@ -311,48 +262,6 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         order = np.random.RandomState(seed).permutation(n_rows)
         n_held = rows_to_hold_out(n_rows, self.calibration_share, rate)
         return order[n_held:], order[:n_held]
-
-    def _read_schema(self, X: Any) -> None:
-        """Fit what comes before the networks: the range of pixels, the feature step, and what stands in the columns."""
-        self.encoder_: TableEncoder | None = None
-        self.pixels_: PixelScale | None = None
-        self.features_: Any = None
-        if getattr(X, "ndim", 2) == 4:
-            if self.categorical or self.keep:
-                raise InputError("images have no columns; leave out categorical and keep")
-            self.pixels_ = PixelScale.fit(X)
-            X = self.pixels_.encode(X)
-        step = components_for(X) if self.features == "auto" else self.features
-        if step is not None:
-            self.features_ = clone(step).fit(X)
-            X = self.features_.transform(X)
-        if self.pixels_ is not None and step is None:
-            return
-        levels, keep = self.categorical or (), self.keep or ()
-        self.encoder_ = TableEncoder.fit(
-            X, max_levels=self.max_levels, scaling=self.scaling, categorical=levels, keep=keep
-        )
-
-    def _encode(self, X: Any) -> Tensor:
-        """Rows as the networks take them."""
-        return self._rows_of(self._valid(X))
-
-    def _valid(self, X: Any) -> Any:
-        """Rows that were checked against the schema, and went through the feature step."""
-        X = self._checked(X)
-        if self.features_ is None:
-            return X
-        if self.pixels_ is None:
-            return self.features_.transform(X)
-        with np.errstate(over="ignore", invalid="ignore"):
-            columns = self.features_.transform(self.pixels_.encode(X))
-        _require_finite(np.isfinite(columns).all(1))
-        return columns
-
-    def _rows_of(self, X: Any) -> Tensor:
-        encoder = self.encoder_ or self.pixels_
-        assert encoder is not None
-        return torch.from_numpy(encoder.encode(X)).to(self.device)
 
     def _train(
         self, X: Any, learned_places: Places, held_places: Places, state: Any, *, keep: bool, add: bool = False
@@ -412,34 +321,6 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         groups = None if self.encoder_ is None else [group for _, group in self.encoder_.groups]
         self.health_ = check_training(self.members_, untrained, held, groups=groups, warn=warn)
 
-    def _calibration_part(self, held: Tensor, learned: Tensor, *, add: bool) -> tuple[Tensor, CalibratedOn]:
-        """Rows to calibrate on: held-out ones, with those of earlier calls; training rows only where there are none."""
-        if not add:
-            return (held, "held-out rows") if len(held) else (learned, "training rows")
-        before = self._calibration_rows
-        if not len(held):
-            if before is None:
-                raise InputError(
-                    f"with fewer than {SMALLEST_SPLIT} rows none is held out, and this detector was saved without its "
-                    "calibration rows: nothing is left to calibrate on. Give more rows, or fit it with "
-                    "keep_examples=True before it is saved"
-                )
-            return before, self.calibrated_on_
-        if before is not None and self.calibrated_on_ != "training rows":
-            held = torch.cat([before, held])
-        return held, "held-out rows"
-
-    def _calibrate(self, rows: Tensor, rows_are: CalibratedOn) -> None:
-        """Take the scores of these encoded rows as those of normal ones."""
-        self._calibration_rows, self.calibrated_on_ = rows, rows_are
-        values = self.members_.potentials(rows)
-        self._member_calibrations = [Calibration.of(u.cpu().numpy()) for u in values]
-        self.calibration_ = Calibration.of(self._combined(values))
-
-    def _surprises(self) -> list[int]:
-        """Encoded columns that no network sees."""
-        return [] if self.encoder_ is None else self.encoder_.surprises
-
     def _changes(self) -> dict[str, Any]:
         names = ("widths", "latent_dim", "sigma", "n_steps", "step_size", "first_step_size", "temperature")
         return {name: getattr(self, name) for name in (*names, "learning_rate", "batch_size", "iterations")}
@@ -466,55 +347,11 @@ class NRFDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         """1 for rows taken as normal, −1 for anomalies."""
         return np.where(self.decision_function(X) < 0, -1, 1)
 
-    def p_values(self, X: Any) -> Floats:
-        """Conformal p-values: for a normal row the chance of one at most α is at most α."""
-        scores = self.score_samples(X)
-        return self.calibration_.p_values(scores)
-
-    def discoveries(self, X: Any, rate: float = 0.05) -> NDArray[np.bool_]:
-        """Rows to look at, chosen over the whole batch so that at most that share of them is expected to be normal."""
-        found = false_discoveries(self.p_values(X), rate)
-        warn_if_too_few(len(self.calibration_.scores), rate)
-        return found
-
-    def set_threshold(
-        self, *, false_alarm_rate: float | None = None, contamination: float | None = None, X: Any = None
-    ) -> Self:
-        """Another threshold without another fit.
-
-        Args:
-            false_alarm_rate: Flag normal rows with at most this probability.
-            contamination: Flag this share of ``X``.
-            X: Rows for ``contamination``.
-        """
-        check_is_fitted(self)
-        if (false_alarm_rate is None) == (contamination is None):
-            raise InputError("give either false_alarm_rate or contamination")
-        if contamination is not None and X is None:
-            raise InputError("a threshold by contamination needs X, the rows of which that share is to be flagged")
-        if contamination is not None and not 0 < contamination <= 0.5:
-            raise InputError(f"contamination must lie in (0, 0.5], got {contamination}")
-        self._set_rule(false_alarm_rate, contamination, X)
-        self.threshold_rule_.warn()
-        return self
-
-    def _set_rule(self, false_alarm_rate: float | None, contamination: float | None, X: Any) -> None:
-        """The one place where a threshold is set."""
-        n, rows_are = len(self.calibration_.scores), self.calibrated_on_
-        if false_alarm_rate is not None:
-            threshold = self.calibration_.threshold(false_alarm_rate)
-            rule = ThresholdRule("false_alarm_rate", float(false_alarm_rate), threshold, n, rows_are)
-        else:
-            assert contamination is not None
-            threshold = float(np.percentile(self.score_samples(X), 100 * contamination))
-            rule = ThresholdRule("contamination", float(contamination), threshold, n, rows_are)
-        self.threshold_rule_, self.offset_ = rule, threshold
-
     def _potentials(self, X: Any) -> Tensor:
         check_is_fitted(self)
         score = self.members_.scorer()
         values = torch.cat(in_threads(lambda part: score(self._rows_of(part)), parts_of(self._valid(X))), 1)
-        _require_finite(torch.isfinite(values).all(0).cpu().numpy())
+        require_finite_rows(torch.isfinite(values).all(0).cpu().numpy())
         return values
 
     def _as_scores(self, potentials: Tensor) -> Floats:
@@ -586,10 +423,3 @@ def _too_few_alone(rule: ThresholdRule) -> str:
         f"rows to hold out {rows_needed(rule.rate)}, calibrate(X) on as many, or fit it with keep_examples=True before "
         "it is saved"
     )
-
-
-def _require_finite(rows: NDArray[np.bool_]) -> None:
-    """Which rows came out finite must be all of them."""
-    bad = int((~rows).sum())
-    if bad:
-        raise InputError(f"{bad} rows have a potential that is not finite: their values are far out of any range")

@@ -10,7 +10,6 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -18,6 +17,7 @@ import numpy.typing as npt
 import torch
 from scipy import sparse
 
+from nrf.detect.python_values import Read, level_of, objects, read_objects, read_vector, without_missing
 from nrf.detect.values import Doubles, Kind
 from nrf.errors import InputError
 
@@ -235,7 +235,7 @@ def _read_array(array: Array, names: Sequence[str] | None) -> tuple[Frame, dict[
         raise InputError(f"the array has {array.shape[1]} columns, but {len(columns)} names are given; give one each")
     if array.dtype.kind in "iuf":
         return _matrix_frame(array, columns, source)
-    read = [_read_vector(values) for values in array.T]
+    read = [read_vector(values) for values in array.T]
     return _gather(columns, len(array), source, read)
 
 
@@ -314,19 +314,7 @@ def _pandas_matrix(table: nw.DataFrame[Any]) -> Array | None:
     return np.asarray(native.to_numpy()) if plain else None
 
 
-class _Read:
-    """One column as read: its kind and values, or what is wrong with it."""
-
-    def __init__(
-        self, kind: Kind = "missing", values: Array | None = None, problem: str | None = None, *, single: bool = False
-    ) -> None:
-        self.kind, self.values, self.problem, self.single = kind, values, problem, single
-
-
-_NOTHING = _Read()
-
-
-def _gather(names: tuple[str, ...], n_rows: int, source: Source, read: list[_Read]) -> tuple[Frame, dict[str, str]]:
+def _gather(names: tuple[str, ...], n_rows: int, source: Source, read: list[Read]) -> tuple[Frame, dict[str, str]]:
     problems: dict[str, str] = {}
     arrays = []
     for name, column in zip(names, read, strict=True):
@@ -345,23 +333,23 @@ def _gather(names: tuple[str, ...], n_rows: int, source: Source, read: list[_Rea
     return Frame(names, kinds, n_rows, source, arrays=tuple(arrays), singles=singles), problems
 
 
-def _read_series(series: nw.Series[Any]) -> _Read:
+def _read_series(series: nw.Series[Any]) -> Read:
     import narwhals.stable.v2 as nw
 
     dtype = series.dtype
     if getattr(series.to_native(), "dtype", None) == np.dtype(object):  # narwhals guesses what is inside; we look
-        return _read_objects(series.to_list())
+        return read_objects(series.to_list())
     if dtype.is_numeric():
-        return _Read("numeric", _doubles(series), single=dtype == nw.Float32)
+        return Read("numeric", _doubles(series), single=dtype == nw.Float32)
     if dtype == nw.Boolean:
-        return _Read("boolean", _doubles(series))
+        return Read("boolean", _doubles(series))
     if isinstance(dtype, nw.Datetime | nw.Date):
-        return _Read("datetime", _doubles(series.dt.timestamp("us")) / 1e6)
+        return Read("datetime", _doubles(series.dt.timestamp("us")) / 1e6)
     if isinstance(dtype, nw.Duration):
-        return _Read("numeric", _doubles(series.dt.total_microseconds()) / 1e6)
+        return Read("numeric", _doubles(series.dt.total_microseconds()) / 1e6)
     if isinstance(dtype, nw.Categorical | nw.Enum):
-        return _Read("categorical", _objects([_level(v) for v in without_missing(series.to_list())]))
-    return _read_objects(series.to_list())
+        return Read("categorical", objects([level_of(v) for v in without_missing(series.to_list())]))
+    return read_objects(series.to_list())
 
 
 def _doubles(series: nw.Series[Any]) -> Doubles:
@@ -376,114 +364,3 @@ def _doubles(series: nw.Series[Any]) -> Doubles:
     values = np.array(series.to_numpy(), dtype=np.float64)
     values[missing.to_numpy().astype(bool)] = np.nan
     return values
-
-
-# ---------------------------------------------------------------------------------------------------- Python values
-
-
-def _read_vector(values: Array) -> _Read:
-    """A column of an array that is not made of real numbers."""
-    if values.dtype.kind == "b":
-        return _Read("boolean", values.astype(np.float64))
-    if values.dtype.kind in "Mm":
-        unit = f"{'datetime64' if values.dtype.kind == 'M' else 'timedelta64'}[us]"
-        seconds = values.astype(unit).astype(np.int64) / 1e6
-        return _Read("datetime" if values.dtype.kind == "M" else "numeric", np.where(np.isnat(values), np.nan, seconds))
-    return _read_objects(values.tolist())
-
-
-def _is_missing(value: Any) -> bool:
-    if value is None:
-        return True
-    if isinstance(value, Decimal):
-        return value.is_nan()  # a signalling NaN cannot be compared
-    if isinstance(value, float | np.floating):
-        return bool(value != value)
-    # pandas marks missing values with objects of its own; NumPy has times that are none.
-    return type(value).__name__ in ("NAType", "NaTType") or (
-        isinstance(value, np.datetime64 | np.timedelta64) and bool(np.isnat(value))
-    )
-
-
-_Class = Literal["numbers", "booleans", "strings", "dates", "durations", "times of day", "nested", "complex", "other"]
-
-
-def _class_of(kind: type) -> _Class:
-    order: list[tuple[_Class, tuple[type, ...]]] = [
-        ("booleans", (bool, np.bool_)),
-        ("strings", (str,)),
-        ("dates", (dt.date, np.datetime64)),
-        ("durations", (dt.timedelta, np.timedelta64)),
-        ("times of day", (dt.time,)),
-        ("numbers", (numbers.Real, Decimal)),
-        ("complex", (numbers.Complex,)),
-        ("nested", NESTED),
-    ]
-    return next((name for name, types in order if issubclass(kind, types)), "other")
-
-
-def without_missing(values: list[Any]) -> list[Any]:
-    """The values with ``None`` for all that stands for a missing one; types that never do are not looked at twice."""
-    doubtful = {t for t in set(map(type, values)) if not issubclass(t, str | int)}
-    return [None if type(v) in doubtful and _is_missing(v) else v for v in values]
-
-
-def _read_objects(raw: list[Any]) -> _Read:
-    values = without_missing(raw)
-    classes = {_class_of(t) for t in set(map(type, values)) - {type(None)}}
-    if not classes:
-        return _NOTHING
-    if len(classes) > 1:
-        counts = Counter(_class_of(type(v)) for v in values if v is not None)
-        rarest = min(counts, key=lambda c: (counts[c], c != "strings"))
-        example = next(v for v in values if v is not None and _class_of(type(v)) == rarest)
-        words = " and ".join(sorted(counts))
-        return _Read(problem=f"mixes {words}, for example {reprlib.repr(example)}; give it one type")
-    (name,) = classes
-    example = next(v for v in values if v is not None)
-    if name == "nested":
-        return _Read(
-            problem=f"holds nested values, for example {reprlib.repr(example)}; give each part a column of its own"
-        )
-    if name == "complex":
-        return _Read(
-            problem=f"holds complex numbers, for example {reprlib.repr(example)}; give their parts columns of their own"
-        )
-    if name == "other":
-        return _Read(problem=f"holds values of type {type(example).__name__}; turn them into numbers or strings")
-    if name == "strings":
-        return _Read("categorical", _objects([None if v is None else str(v) for v in values]))
-    try:
-        doubles = np.array([np.nan if v is None else _as_double(v) for v in values], dtype=np.float64)
-    except OverflowError:
-        return _Read(problem="holds a number beyond the range of 64-bit floats; rescale it or give it as a string")
-    kinds: dict[_Class, Kind] = {"booleans": "boolean", "dates": "datetime"}
-    return _Read(kinds.get(name, "numeric"), doubles)
-
-
-def _as_double(value: Any) -> float:
-    if isinstance(value, np.datetime64 | np.timedelta64):
-        span = value - np.datetime64(0, "s") if isinstance(value, np.datetime64) else value
-        return float(span / np.timedelta64(1, "s"))
-    if isinstance(value, dt.datetime):
-        return ((value if value.tzinfo else value.replace(tzinfo=dt.UTC)) - EPOCH).total_seconds()
-    if isinstance(value, dt.date):
-        return (value - EPOCH.date()).total_seconds()
-    if isinstance(value, dt.timedelta):
-        return value.total_seconds()
-    if isinstance(value, dt.time):
-        return value.hour * 3600 + value.minute * 60 + value.second + value.microsecond / 1e6
-    return float(value)
-
-
-def _level(value: Any) -> str | None:
-    """A category as a string; 2.0 is 2, since missing values elsewhere in a column make floats of integers."""
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return None if value is None else str(value)
-
-
-def _objects(values: list[str | None]) -> Array:
-    out = np.empty(len(values), dtype=object)
-    out[:] = values
-    return out

@@ -13,7 +13,8 @@ import numpy.typing as npt
 
 from nrf.detect.columns import CategoricalColumn, DatetimeColumn, DroppedColumn, NumericColumn
 from nrf.detect.encoder import TableEncoder, is_missing
-from nrf.detect.frames import Frame, as_array, as_table, without_missing
+from nrf.detect.frames import Frame, as_array, as_table
+from nrf.detect.python_values import without_missing
 from nrf.detect.values import from_seconds
 
 DAY = 86_400.0

@@ -11,6 +11,8 @@ from torch import Tensor
 from nrf.errors import InputError
 from nrf.seeds import stream
 
+MOST_WATCHED = 5000
+
 
 class Batches:
     """Shuffled batches; every epoch is a new permutation, of which a rest smaller than a batch is left out.
@@ -54,3 +56,14 @@ class Batches:
         """A digest of the rows: a run is not resumed on other data."""
         content = self.data.detach().cpu().contiguous().numpy()
         return hashlib.blake2b(content.data, digest_size=16).hexdigest()
+
+
+def set_aside(data: Tensor, share: float, seed: int) -> tuple[Tensor | None, Tensor]:
+    """Rows to watch, none if the share is 0, and rows to train on: nothing else of training may see the first."""
+    if share == 0:
+        return None, data
+    n = min(MOST_WATCHED, round(share * len(data)))
+    if n < 2:
+        raise InputError(f"a share of {share} of {len(data)} rows is too little to watch; raise watch_share")
+    order = torch.randperm(len(data), generator=stream(seed, "watched")).to(data.device)
+    return data[order[:n]], data[order[n:]]

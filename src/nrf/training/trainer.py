@@ -19,11 +19,11 @@ from torch import Tensor, nn
 from nrf.errors import CheckpointError, InputError, NonFiniteError
 from nrf.learners.base import Learner, SamplingLearner
 from nrf.ranks import ALONE, Ranks
-from nrf.seeds import Seeded, Shard, stream, streams
+from nrf.seeds import Seeded, Shard, streams
 from nrf.training import checkpoint as ckpt
 from nrf.training.augment import augmented
 from nrf.training.averages import averages_of, take_statistics
-from nrf.training.batches import Batches
+from nrf.training.batches import Batches, set_aside
 from nrf.training.folder import RunFolder
 from nrf.training.health import SETTLED, Health, complaint, require_finite_state, training_gap
 from nrf.training.process import graceful_stop
@@ -31,7 +31,6 @@ from nrf.training.progress import ProgressBar
 
 log = logging.getLogger(__name__)
 
-MOST_WATCHED = 5000
 MOST_ROLLBACKS = 5
 """After so many times half the step and half the learning rates, a run is given up."""
 COMPILE_FROM = 5000
@@ -439,14 +438,3 @@ def _refuse(numbers: Mapping[str, float], least_gap: float | None = None, *, set
     trouble = complaint(numbers, least_gap, settled=settled, size=size)
     if trouble is not None:
         raise NonFiniteError(trouble)
-
-
-def set_aside(data: Tensor, share: float, seed: int) -> tuple[Tensor | None, Tensor]:
-    """Rows to watch, none if the share is 0, and rows to train on: nothing else of training may see the first."""
-    if share == 0:
-        return None, data
-    n = min(MOST_WATCHED, round(share * len(data)))
-    if n < 2:
-        raise InputError(f"a share of {share} of {len(data)} rows is too little to watch; raise watch_share")
-    order = torch.randperm(len(data), generator=stream(seed, "watched")).to(data.device)
-    return data[order[:n]], data[order[n:]]
