@@ -23,7 +23,7 @@ from nrf.detect.texts import arrow
 from nrf.experiments.base import Preset
 from nrf.experiments.watch import AVERAGED, LAST, Curve, potential_of, synthetic, train_and_watch
 from nrf.metrics import auroc, flagged_metrics
-from nrf.training.trainer import MOST_WATCHED
+from nrf.training.batches import MOST_WATCHED
 
 WATCHED = 0.025
 """Share of the training rows that is kept out of training, to tell how it goes."""

@@ -24,7 +24,7 @@ from nrf.files import read_json, write_atomically
 from nrf.metrics import auroc
 from nrf.models import frozen
 from nrf.training import Trainer
-from nrf.training.trainer import MOST_WATCHED
+from nrf.training.batches import MOST_WATCHED
 
 Curve = list[dict[str, float]]
 """Numbers of a model after each epoch: those logged, and metrics by the weights they are of."""
