@@ -80,6 +80,8 @@ def save(detector: NRFDetector, path: Path) -> None:
     tensors = {name: value.contiguous() for name, value in packed["tensors"].items()}
     tensors["calibration/scores"] = torch.from_numpy(detector.calibration_.scores)
     tensors["calibration/rows"] = detector._calibration_rows.cpu()
+    calibrations = [detector.calibration_, *detector._member_calibrations]
+    tensors["calibration/tolerances"] = torch.tensor([c.tolerance for c in calibrations], dtype=torch.float64)
     for i, calibration in enumerate(detector._member_calibrations):
         tensors[f"calibration/member-{i}"] = torch.from_numpy(calibration.scores)
     tensors |= {f"features/{name}": torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
@@ -95,7 +97,7 @@ def save(detector: NRFDetector, path: Path) -> None:
         "custom_modules": [n for n in ("potential", "generator") if getattr(detector, n) is not None]
         + (["features"] if features == "given" else []),
         "features": features,
-        "threshold_rule": {"kind": detector.threshold_rule_.kind, "rate": detector.threshold_rule_.rate},
+        "threshold_rule": {name: getattr(detector.threshold_rule_, name) for name in ("kind", "rate", "tolerance")},
         "split_seed": detector._split_seed,
         "encoder": None if detector.encoder_ is None else detector.encoder_.to_json(),
         "pixels": None if detector.pixels_ is None else to_json(detector.pixels_),
@@ -153,10 +155,13 @@ def load(path: Path, device: str = "cpu", **modules: Any) -> NRFDetector:
         detector.members_ = Members.unpacked(
             packed, detector.recipe_, detector.potential, detector.generator, detector._surprises(), device
         )
-        detector.calibration_ = Calibration.of(tensors["calibration/scores"].numpy())
-        detector._calibration_rows = tensors["calibration/rows"].to(device)
         members = range(packed["count"])
-        detector._member_calibrations = [Calibration.of(tensors[f"calibration/member-{i}"].numpy()) for i in members]
+        tolerances = tensors.get("calibration/tolerances", torch.zeros(1 + len(members))).tolist()  # none in 0.1.0
+        detector.calibration_ = Calibration.of(tensors["calibration/scores"].numpy(), tolerances[0])
+        detector._calibration_rows = tensors["calibration/rows"].to(device)
+        detector._member_calibrations = [
+            Calibration.of(tensors[f"calibration/member-{i}"].numpy(), tolerances[1 + i]) for i in members
+        ]
         offset = description["offset"]
         detector.offset_ = -np.inf if offset is None else float(offset)
         detector.calibrated_on_ = description["calibrated_on"]
