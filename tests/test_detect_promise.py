@@ -202,7 +202,10 @@ def test_calibrate_makes_the_promise_good_behind_a_step_that_saw_all_rows():
 def test_the_rule_is_the_one_in_force(tmp_path):
     X = np.random.default_rng(0).normal(size=(500, 2))
     detector = NRFDetector(**QUICK, random_state=0).fit(X, false_alarm_rate=0.02)
-    assert detector.threshold_rule_ == ThresholdRule("false_alarm_rate", 0.02, detector.offset_, 100, "held-out rows")
+    tolerance = detector.calibration_.tolerance
+    rule = ThresholdRule("false_alarm_rate", 0.02, detector.offset_, 100, "held-out rows", tolerance)
+    assert detector.threshold_rule_ == rule
+    assert 0 < tolerance < 1e-3
     assert str(detector.threshold_rule_).endswith("flags at most 2 % of normal rows, by 100 held-out rows")
     detector.set_threshold(false_alarm_rate=0.1)
     assert (detector.threshold_rule_.rate, detector.threshold_rule_.threshold) == (0.1, detector.offset_)

@@ -101,6 +101,7 @@ def test_a_detector_from_before_a_field_has_its_default(old_detector):
     assert detector.scaling == "quartiles"
     assert detector.recipe_.train.flip is False
     assert detector.pixels_ is None
+    assert (detector.calibration_.tolerance, detector.threshold_rule_.tolerance) == (0.0, 0.0)
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,8 @@ SMALLEST_SPLIT = 20
 """With fewer rows none can be spared for calibration: the training rows serve."""
 CALIBRATION_SHARE = 0.2
 """Rows held out for calibration, where it is not said how many."""
+ROUNDING = 1e-5
+"""How far the sums of another processor or runtime may move a score, in units of max(1, |score|); measured: 1.2e-6."""
 
 
 def rows_needed(rate: float) -> int:
@@ -85,6 +87,8 @@ class ThresholdRule:
     """Rows with a score below it are flagged; −∞ where the calibration rows cannot keep the rate."""
     n_calibration: int
     calibrated_on: CalibratedOn
+    tolerance: float = 0.0
+    """How far the threshold was put below the score it comes from, so that rounding decides nothing."""
 
     @property
     def given(self) -> tuple[float | None, float | None]:
@@ -143,6 +147,10 @@ def _warn_too_few(n_rows: int, rate: float, what: str, stacklevel: int) -> None:
 class Calibration:
     """Potentials of calibration rows, sorted upwards.
 
+    Equal rows have equal potentials but for rounding, which is another with other instructions, in another runtime, or
+    if values come in single precision. Scores closer than ``tolerance`` are therefore taken as equal, in favour of the
+    row: p-values are the larger for it, and the promise holds.
+
     Example:
         >>> normal = Calibration.of(np.arange(99.0))
         >>> normal.p_values(np.array([-1.0, 49.0, 1000.0])).tolist()
@@ -152,23 +160,26 @@ class Calibration:
     """
 
     scores: Floats
+    tolerance: float = 0.0
 
     @classmethod
-    def of(cls, scores: NDArray[np.floating]) -> Calibration:
+    def of(cls, scores: NDArray[np.floating], tolerance: float = 0.0) -> Calibration:
         """From the potentials of calibration rows in any order."""
         ordered: Floats = np.sort(np.asarray(scores, dtype=np.float64).ravel())
         if len(ordered) == 0:
             raise InputError("calibration needs at least one row")
         if not np.isfinite(ordered).all():
             raise InputError("calibration rows have potentials that are not finite")
-        return cls(ordered)
+        if not 0 <= tolerance < math.inf:
+            raise InputError(f"the tolerance of a calibration must be finite and not negative, got {tolerance}")
+        return cls(ordered, tolerance)
 
     def p_values(self, scores: NDArray[np.floating]) -> Floats:
-        """For each potential, the share of calibration rows at or below it, the row itself counted in.
+        """For each potential, the share of calibration rows at or below it, within the tolerance, and the row itself.
 
         For a normal row independent of the calibration rows, ``P(p ≤ α) ≤ α`` for every α.
         """
-        below = np.searchsorted(self.scores, np.asarray(scores, dtype=np.float64), side="right")
+        below = np.searchsorted(self.scores - self.tolerance, np.asarray(scores, dtype=np.float64), side="right")
         values: Floats = (below + 1) / (len(self.scores) + 1)
         return values
 
@@ -181,11 +192,20 @@ class Calibration:
             raise InputError(f"false_alarm_rate must lie between 0 and 1, got {false_alarm_rate}")
         # p ≤ α exactly where at most k calibration rows are at or below the score, k + 1 ≤ α(n + 1).
         k = int(np.floor(false_alarm_rate * (len(self.scores) + 1) + 1e-9)) - 1
-        return float(self.scores[k]) if k >= 0 else -np.inf
+        return float(self.scores[k] - self.tolerance) if k >= 0 else -np.inf
 
     def ranks(self, scores: NDArray[np.floating]) -> Floats:
-        """Potentials as ranks among the calibration rows, 0 to 1, linear in between; beyond them by their distance."""
-        scores = np.asarray(scores, dtype=np.float64)
+        """Potentials as ranks among the calibration rows, 0 to 1, linear in between; beyond them by their distance.
+
+        A potential among several that are equal within the tolerance has the mean of the ranks below and above them.
+        """
+        given: Floats = np.asarray(scores, dtype=np.float64)
+        if self.tolerance == 0:
+            return self._ranks(given)
+        mean: Floats = (self._ranks(given - self.tolerance) + self._ranks(given + self.tolerance)) / 2
+        return mean
+
+    def _ranks(self, scores: Floats) -> Floats:
         n = len(self.scores)
         inside: Floats = np.interp(scores, self.scores, np.arange(1, n + 1) / (n + 1))
         spread = max(float(self.scores[-1] - self.scores[0]), 1e-12)

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from nrf import config
 from nrf.detect.columns import (
+    TAIL,
     CategoricalColumn,
     Column,
     DatetimeColumn,
@@ -34,6 +35,8 @@ from nrf.errors import InputError
 VERSION = 1
 JITTER = 0.3
 """Noise on training rows where values are discrete: see :meth:`TableEncoder.jitter`."""
+LARGEST_SIZE = 1000.0
+"""Numbers farther from 0 than so many of their scales need doubles: in single precision too much of them is lost."""
 UNEXPECTED = "(unexpected)"
 WORDS: dict[Kind, str] = {
     "numeric": "numbers",
@@ -219,6 +222,14 @@ class TableEncoder:
             if isinstance(column, NumericColumn | DatetimeColumn) and not column.two_valued:
                 noise[start] = 0.0
         return noise[self.learned]
+
+    def sizes(self) -> npt.NDArray[np.float32]:
+        """Size of the numbers behind each output, in scales: what their rounding is relative to."""
+        size = np.ones(self.n_outputs, dtype=np.float32)
+        for column, start in zip(self.kept_columns, self._starts, strict=False):
+            if isinstance(column, NumericColumn | DatetimeColumn):
+                size[start] = min(TAIL + abs(column.median) / column.scale, LARGEST_SIZE)
+        return size
 
     @property
     def is_numeric(self) -> bool:

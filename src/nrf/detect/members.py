@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from nrf.detect.calibration import ROUNDING
 from nrf.detect.parallel import one_thread
 from nrf.detect.recipe import Recipe
 from nrf.errors import InputError, NonFiniteError
@@ -33,6 +34,7 @@ CHUNK_VALUES = 1 << 18
 SMALL_CHUNK = 256
 INIT_ROWS = 2000
 PRICED_ROWS = 100_000
+SLOPE_ROWS = 1000
 SMALL_WORK = 1 << 24
 """Products of weights and rows below which training stays on one thread."""
 SURPRISE_COST = 2.0
@@ -132,6 +134,19 @@ class Members:
         whole[:, self._seen] = torch.where(seen == known, found, -cost * (seen - known).sign())
         whole[:, self.surprises] = -cost
         return whole
+
+    def tolerance(self, rows: Tensor, potentials: Tensor, sizes: Tensor | float) -> float:
+        """How close two scores may be before rounding decides which one is higher: rounding of sums, and of values.
+
+        Args:
+            rows: Calibration rows.
+            potentials: Theirs.
+            sizes: Of the numbers behind each value of a row; in single precision these are off by 6e-8 of it, and
+                twice that is allowed for.
+        """
+        size = max(1.0, float(torch.quantile(potentials.abs().flatten()[:PRICED_ROWS], 0.9)))
+        slopes = self.gradient(self._still(), rows[:SLOPE_ROWS]).abs() * sizes
+        return ROUNDING * size + torch.finfo(torch.float32).eps * float(slopes.flatten(1).sum(1).amax())
 
     def _known(self, seen: Tensor) -> Tensor:
         """Rows with values beyond what is known brought back to it."""

@@ -159,6 +159,8 @@ def _packed(detector: NRFDetector) -> tuple[bytes, bytes, str]:
     tensors["calibration/scores"] = torch.from_numpy(detector.calibration_.scores)
     if detector.keep_examples and detector._calibration_rows is not None:
         tensors["calibration/rows"] = detector._calibration_rows.cpu().contiguous()
+    calibrations = [detector.calibration_, *detector._member_calibrations]
+    tensors["calibration/tolerances"] = torch.tensor([c.tolerance for c in calibrations], dtype=torch.float64)
     for i, calibration in enumerate(detector._member_calibrations):
         tensors[f"calibration/member-{i}"] = torch.from_numpy(calibration.scores)
     tensors |= {f"features/{name}": torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
@@ -174,7 +176,7 @@ def _packed(detector: NRFDetector) -> tuple[bytes, bytes, str]:
         "custom_modules": [n for n in ("potential", "generator") if getattr(detector, n) is not None]
         + (["features"] if features == "given" else []),
         "features": features,
-        "threshold_rule": {"kind": detector.threshold_rule_.kind, "rate": detector.threshold_rule_.rate},
+        "threshold_rule": {name: getattr(detector.threshold_rule_, name) for name in ("kind", "rate", "tolerance")},
         "split_seed": detector._split_seed,
         "encoder": None if detector.encoder_ is None else detector.encoder_.to_json(),
         "pixels": None if detector.pixels_ is None else to_json(detector.pixels_),
@@ -260,10 +262,13 @@ def _built(
     packed = {"shape": shape, "count": count, "tensors": networks}
     detector.members_ = Members.unpacked(packed, recipe, *own, detector._surprises(), device)
     check_potential(detector.members_, encoder)
-    detector.calibration_ = Calibration.of(tensors["calibration/scores"].numpy())
+    tolerances = tensors.get("calibration/tolerances", torch.zeros(1 + count)).tolist()  # none in 0.1.0
+    detector.calibration_ = Calibration.of(tensors["calibration/scores"].numpy(), tolerances[0])
     rows = tensors.get("calibration/rows")
     detector._calibration_rows = None if rows is None else rows.to(device)
-    detector._member_calibrations = [Calibration.of(tensors[f"calibration/member-{i}"].numpy()) for i in range(count)]
+    detector._member_calibrations = [
+        Calibration.of(tensors[f"calibration/member-{i}"].numpy(), tolerances[1 + i]) for i in range(count)
+    ]
     offset = description["offset"]
     detector.offset_ = -np.inf if offset is None else float(offset)
     detector.calibrated_on_ = description["calibrated_on"]

@@ -194,6 +194,11 @@ def check_tensors(
     for i in range(count):
         _require(tensors, f"calibration/member-{i}", (n_rows,), torch.float64)
         known.add(f"calibration/member-{i}")
+    if "calibration/tolerances" in tensors:
+        _require(tensors, "calibration/tolerances", (1 + count,), torch.float64)
+        if bool((tensors["calibration/tolerances"] < 0).any()):
+            raise InputError("a tolerance of scores is negative")
+        known.add("calibration/tolerances")
     if "calibration/rows" in tensors:
         event = shape if encoder is None else (encoder.n_outputs,)
         _require(tensors, "calibration/rows", (n_rows, *event), torch.float32)

@@ -20,6 +20,7 @@ from nrf.detect.calibration import (
     false_discoveries,
     warn_if_too_few,
 )
+from nrf.detect.encoder import TableEncoder
 from nrf.detect.members import Members
 from nrf.errors import InputError
 
@@ -29,6 +30,8 @@ Floats = NDArray[np.float64]
 class Thresholds:
     """Decisions by the scores of calibration rows; scores themselves come from the detector."""
 
+    combine: str
+    encoder_: TableEncoder | None
     false_alarm_rate: float | None
     contamination: float | None
     members_: Members
@@ -97,14 +100,14 @@ class Thresholds:
 
     def _set_rule(self, false_alarm_rate: float | None, contamination: float | None, X: Any) -> None:
         """The one place where a threshold is set."""
-        n, rows_are = len(self.calibration_.scores), self.calibrated_on_
+        n, rows_are, tolerance = len(self.calibration_.scores), self.calibrated_on_, self.calibration_.tolerance
         if false_alarm_rate is not None:
             threshold = self.calibration_.threshold(false_alarm_rate)
-            rule = ThresholdRule("false_alarm_rate", float(false_alarm_rate), threshold, n, rows_are)
+            rule = ThresholdRule("false_alarm_rate", float(false_alarm_rate), threshold, n, rows_are, tolerance)
         else:
             assert contamination is not None
-            threshold = float(np.percentile(self.score_samples(X), 100 * contamination))
-            rule = ThresholdRule("contamination", float(contamination), threshold, n, rows_are)
+            threshold = float(np.percentile(self.score_samples(X), 100 * contamination)) - tolerance
+            rule = ThresholdRule("contamination", float(contamination), threshold, n, rows_are, tolerance)
         self.threshold_rule_, self.offset_ = rule, threshold
 
     def _false_alarm_rate(self, given: float | None) -> float | None:
@@ -137,5 +140,11 @@ class Thresholds:
         """Take the scores of these encoded rows as those of normal ones."""
         self._calibration_rows, self.calibrated_on_ = rows, rows_are
         values = self.members_.potentials(rows)
-        self._member_calibrations = [Calibration.of(u.cpu().numpy()) for u in values]
-        self.calibration_ = Calibration.of(self._combined(values))
+        sizes = 1.0 if self.encoder_ is None else torch.from_numpy(self.encoder_.sizes()).to(rows)
+        tolerance = self.members_.tolerance(rows, values, sizes)
+        self._member_calibrations = [Calibration.of(u.cpu().numpy(), tolerance) for u in values]
+        scores = self._combined(values)
+        if self.combine == "rank":  # what half of it, up or down, changes
+            moved = [self._combined(values + part * tolerance) - scores for part in (-0.5, 0.5)]
+            tolerance = float(np.abs(moved).max())
+        self.calibration_ = Calibration.of(scores, tolerance)
