@@ -42,11 +42,19 @@ def _edit(path, change):
     path.write_text(json.dumps(description))
 
 
+def _without_data_noise(run):
+    """The run as one from before there was that field."""
+    path = run / "config.json"
+    description = json.loads(path.read_text())
+    del description["config"]["learner"]["data_noise"]
+    path.write_text(json.dumps(description))
+
+
 def test_a_run_from_before_a_field_has_its_default(old_run):
-    assert "proposal_statistics" not in (old_run / "config.json").read_text()
+    _without_data_noise(old_run)
     name, preset = stored_preset(old_run)
     assert name == "gmm-released"
-    assert preset.learner.proposal_statistics == "running"
+    assert preset.learner.data_noise == 0
     assert preset.potential.widths == (4,)
     assert preset.train.batch_size == 8
 
@@ -67,9 +75,10 @@ def test_it_is_resumed_from_python_and_from_the_shell(old_run):
 
 
 def test_another_value_of_the_new_field_makes_it_another_run(old_run):
+    _without_data_noise(old_run)
     _, preset = stored_preset(old_run)
-    changed = replace(preset, learner=replace(preset.learner, proposal_statistics="batch"))
-    with pytest.raises(InputError, match=r"learner.proposal_statistics was 'running', now 'batch'"):
+    changed = replace(preset, learner=replace(preset.learner, data_noise=0.1))
+    with pytest.raises(InputError, match=r"learner.data_noise was 0.0, now 0.1"):
         train("gmm-released", changed, old_run, resume=True, quiet=True)
 
 
