@@ -53,4 +53,5 @@ class ProgressBar:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._bar.stop()
+        if not self._bar.disable:  # older versions of rich print an empty line otherwise
+            self._bar.stop()
