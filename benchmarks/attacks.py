@@ -87,9 +87,12 @@ def kill_reproduce(folder: Path, options: argparse.Namespace) -> list[str]:
         out = folder / f"killed-{runs}"
         while True:
             last = kills >= options.kills
-            process = subprocess.Popen(nrf(*REPRODUCE, "--out", out), stdout=subprocess.DEVNULL)
+            # Semaphores of the workers, which joblib cleans up and tells of, go to standard error.
+            process = subprocess.Popen(
+                nrf(*REPRODUCE, "--out", out), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            )
             try:
-                code = process.wait(None if last else moments.uniform(2.0, duration))
+                code = process.wait(None if last else moments.uniform(3.0, 3.0 + duration / 4))
             except subprocess.TimeoutExpired:
                 workers = children(process.pid)
                 process.send_signal(signal.SIGKILL)

@@ -301,7 +301,6 @@ def test_names_for_arrays():
         ("abc", "str is not a table"),
         (None, "NoneType is not a table"),
         ([[1, 2], [3]], "same number"),
-        (torch.ones(2, 2, requires_grad=True), "cannot be made an array"),
         ([], "no rows"),
         (np.ones((0, 3)), "no rows"),
         (np.ones((3, 0)), "no columns"),

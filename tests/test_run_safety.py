@@ -499,6 +499,14 @@ def test_errors_nobody_foresaw(run, tmp_path, monkeypatch, capsys, error, words)
     assert words in capsys.readouterr().err
 
 
+def test_too_many_samples_are_refused_before_the_first_is_drawn(run, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(Trained, "_propose", _interrupt)
+    assert main(["sample", str(run), "--n", str(10**15), "--out", str(tmp_path / "s.npz")]) == 1
+    assert "not enough memory (can't allocate memory: you tried to allocate 8000000000000000 bytes" in (
+        capsys.readouterr().err
+    )
+
+
 def test_torch_s_own_error_is_understood(run, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(Trained, "load", lambda *_, **__: torch.empty(2**60))
     assert main(["sample", str(run), "--out", str(tmp_path / "s.npz")]) == 1

@@ -113,15 +113,16 @@ class Trained:
                 return x, h
             return revision(self.potential, self.generator, sampler, x, h, rng)
 
-        parts = []
+        # At once, for too many do not fit into memory, which is better known before the work than after it.
+        xs, hs = torch.empty(n, *self.event_shape), torch.empty(n, self.generator.latent_dim)
         with frozen(self.potential, self.generator):
-            for _ in range(-(-n // CHUNK)):
+            for start in range(0, n, CHUNK):
                 if revision is not None and revision.target != "x" and self._mixes_rows:  # chains through g: one each
                     alone = [revised(*self.generator.propose(self._batch_size, rng)) for _ in range(CHUNK)]
-                    parts += [(x[:1], h[:1]) for x, h in alone]
+                    x, h = (torch.cat([drawn[:1] for drawn in each]) for each in zip(*alone, strict=True))
                 else:
-                    parts.append(revised(*self._propose(CHUNK, rng)))
-        xs, hs = (torch.cat(blocks)[:n] for blocks in zip(*parts, strict=True))
+                    x, h = revised(*self._propose(CHUNK, rng))
+                xs[start : start + CHUNK], hs[start : start + CHUNK] = x[: n - start], h[: n - start]
         require_finite(samples=xs, codes=hs)
         return xs.numpy(), hs.numpy()
 
