@@ -200,7 +200,7 @@ def test_files_without_the_new_fields_still_load(tmp_path):
     path = tmp_path / "model" / storage.DESCRIPTION
     description = json.loads(path.read_text())
     assert description["health"] == detector.health_
-    for name in storage.OPTIONAL:
+    for name in storage.DEFAULTS:
         description.pop(name)
     description["digest"] = storage._digest(description)
     path.write_text(json.dumps(description))
