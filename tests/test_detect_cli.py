@@ -697,7 +697,7 @@ def test_a_stopped_score_leaves_nothing_and_says_so(data, model, tmp_path, numbe
         time.sleep(0.01)
     process.send_signal(number)
     _, error = process.communicate(timeout=120)
-    assert process.returncode == 130, error
+    assert process.returncode in (130, -signal.SIGINT), error  # Python may end itself by the signal; shells say 130
     assert "nothing was written" in error
     assert "kept" not in error
     assert [p.name for p in (tmp_path / "out").iterdir()] == ["s.csv"]

@@ -34,7 +34,7 @@ def end_with(parent: int) -> None:
     """Let this process end soon after the one that started it, also where that one was killed.
 
     A thread looks at the number of the parent, which changes when the parent is gone. (Linux can send a signal then,
-    but does so when the thread ends that started the child, which may be earlier.) In the parent nothing happens.
+    but does so when the thread ends that started the child, which may be earlier.) The parent itself is not watched.
     """
     if parent == os.getpid() or parent in _watched:
         return
