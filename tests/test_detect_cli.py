@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -648,9 +649,9 @@ def test_every_action_has_help(command, capsys):
 def test_the_commands_of_the_docs_can_be_read():
     page = (Path(cli.__file__).parents[3] / "docs" / "detection.md").read_text()
     commands = re.findall(r"^nrf (detect \w+|export) (.*)$", page, flags=re.MULTILINE)
-    assert len(commands) == 5
+    assert len(commands) == 6
     for action, rest in commands:
-        parse(cli.export if action == "export" else cli.ACTIONS[action.split()[1]][0], rest.split(), "nrf")
+        parse(cli.export if action == "export" else cli.ACTIONS[action.split()[1]][0], shlex.split(rest), "nrf")
 
 
 def test_overviews(run, fails, capsys):
