@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -649,9 +650,9 @@ def test_every_action_has_help(command, capsys):
 def test_the_commands_of_the_docs_can_be_read():
     page = (Path(cli.__file__).parents[3] / "docs" / "detection.md").read_text()
     commands = re.findall(r"^nrf (detect \w+|export) (.*)$", page, flags=re.MULTILINE)
-    assert len(commands) == 5
+    assert len(commands) == 6
     for action, rest in commands:
-        parse(cli.export if action == "export" else cli.ACTIONS[action.split()[1]][0], rest.split(), "nrf")
+        parse(cli.export if action == "export" else cli.ACTIONS[action.split()[1]][0], shlex.split(rest), "nrf")
 
 
 def test_overviews(run, fails, capsys):
@@ -698,7 +699,7 @@ def test_a_stopped_score_leaves_nothing_and_says_so(data, model, tmp_path, numbe
         time.sleep(0.01)
     process.send_signal(number)
     _, error = process.communicate(timeout=120)
-    assert process.returncode == 130, error
+    assert process.returncode in (130, -signal.SIGINT), error  # Python may end itself by the signal; shells say 130
     assert "nothing was written" in error
     assert "kept" not in error
     assert [p.name for p in (tmp_path / "out").iterdir()] == ["s.csv"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -162,7 +162,7 @@ def batches(
     known: FileColumns | None = None,
     batch_rows: int = BATCH_ROWS,
     dialect: Dialect | None = None,
-) -> Iterator[Batch]:
+) -> Generator[Batch, None, None]:
     """A file in parts, each with the columns an encoder was fitted on; memory does not grow with the file.
 
     Args:
@@ -197,7 +197,7 @@ def _batches(
     ids: Sequence[str],
     batch_rows: int,
     dialect: Dialect,
-) -> Iterator[Batch]:
+) -> Generator[Batch, None, None]:
     wanted = list(dict.fromkeys([*found.values(), *([label] if label is not None else []), *ids]))
     pa, first, told = arrow(), 1, set[str]()
     for part, share in parts(path, names, wanted, batch_rows, dialect):

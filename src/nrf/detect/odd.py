@@ -131,8 +131,12 @@ class _Column:
             for thousands in (self.dialect.thousands, *THOUSANDS):
                 if thousands != decimal:
                     other = replace(self.dialect, decimal=decimal, thousands=thousands)
-                    options = [f"--decimal {decimal}"] if decimal != self.dialect.decimal else []
-                    options += [f"--thousands {_quoted(thousands)}"] if thousands != self.dialect.thousands else []
+                    options = [f"--decimal '{decimal}'"] if decimal != self.dialect.decimal else []
+                    options += (
+                        [f'--thousands "{thousands}"' if thousands == "'" else f"--thousands '{thousands}'"]
+                        if thousands != self.dialect.thousands
+                        else []
+                    )
                     found[" ".join(options)] = other
         found.pop("", None)
         return found

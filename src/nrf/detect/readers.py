@@ -8,7 +8,7 @@ import io
 import re
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -43,8 +43,12 @@ def parts(
                 settings = _csv_settings(path, wanted, types, dialect, missing=False)
                 table = None
                 with arrow("csv").open_csv(source.file, **settings) as reader:
-                    for table in _regrouped(reader, batch_rows):
-                        yield table, source.share
+                    try:
+                        for table in _regrouped(reader, batch_rows):
+                            yield table, source.share
+                    except BaseException:
+                        source.end(reader)
+                        raise
                 if table is not None:
                     _require_closed_quotes(source, table)
         else:
@@ -80,13 +84,14 @@ class _CsvSource(io.RawIOBase):
         self._size = path.stat().st_size
         self._bytes = _unpacked(path, self._file)
         self.quotes = 0
+        self._ended = False
         self.file = arrow().PythonFile(self, mode="r")
 
     def readable(self) -> bool:
         return True
 
     def read(self, size: int = -1, /) -> bytes:
-        content = self._bytes.read(size)
+        content = b"" if self._ended else self._bytes.read(size)
         self.quotes += content.count(b'"')
         return content
 
@@ -94,6 +99,13 @@ class _CsvSource(io.RawIOBase):
     def share(self) -> float:
         """Share of the file read."""
         return self._file.tell() / self._size
+
+    def end(self, reader: Any) -> None:
+        """Stop a thread of Arrow that reads ahead: if it is at work when Python ends, the process is aborted."""
+        self._ended = True
+        with suppress(arrow().ArrowException, StopIteration):
+            while True:
+                reader.read_next_batch()
 
     def close(self) -> None:
         if not self.closed:

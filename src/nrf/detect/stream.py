@@ -9,6 +9,7 @@ import os
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
@@ -111,6 +112,7 @@ def score_stream(
     parts = batches(encoder, source, drop=drop, ids=ids, known=known, batch_rows=batch_rows, dialect=dialect)
     tally, lowest = _Tally(len(detector.calibration_.scores)), _Lowest(top)
     with (
+        closing(parts),
         replaced(out) as partial,
         _Writer(partial, out.suffix) as write,
         tempfile.TemporaryFile(dir=out.parent) as file,
