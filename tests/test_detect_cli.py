@@ -735,3 +735,9 @@ def test_control_characters_are_not_printed(capsys, tmp_path):
         assert "\x07" not in printed.out + printed.err
         assert "\\x1b[2J" in printed.out + printed.err
     assert evil in (tmp_path / "s.csv").read_text()  # the file has them as they are
+
+
+def test_rows_are_stored_only_if_asked_for(run, data, tmp_path):
+    for flags, kept in (([], False), (["--keep-examples"], True)):
+        fit(run, data / "data.csv", tmp_path / "m", "--drop", "label", "kind", *flags)
+        assert (NRFDetector.load(tmp_path / "m")._calibration_rows is not None) == kept

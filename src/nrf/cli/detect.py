@@ -64,6 +64,7 @@ def fit(
     iterations: int | None = None,
     max_levels: int = 64,
     scaling: Literal["quartiles", "deviation"] = "quartiles",
+    keep_examples: bool = False,
     device: str = "cpu",
     seed: int = 0,
     quiet: bool = False,
@@ -93,6 +94,8 @@ def fit(
         iterations: Length of training, instead of one chosen by the number of rows.
         max_levels: Columns of strings with more levels than this are hashed.
         scaling: Divide numbers by the distance of their quartiles, or by their standard deviation.
+        keep_examples: Store the rows that were held out with the detector, in a file that only you can read: explanations
+            then have typical rows to point to.
         device: Where to compute: cpu, cuda, …
         seed: Seed.
         quiet: No progress bar.
@@ -124,6 +127,7 @@ def fit(
         "iterations": iterations,
         "max_levels": max_levels,
         "scaling": scaling,
+        "keep_examples": keep_examples,
         "categorical": categorical or None,
         "keep": keep or None,
         "device": device,
