@@ -94,8 +94,8 @@ def fit(
         iterations: Length of training, instead of one chosen by the number of rows.
         max_levels: Columns of strings with more levels than this are hashed.
         scaling: Divide numbers by the distance of their quartiles, or by their standard deviation.
-        keep_examples: Store the rows that were held out with the detector, in a file that only you can read: explanations
-            then have typical rows to point to.
+        keep_examples: Store the held-out rows with the detector, in a file that only you can read, so that explanations
+            have typical rows to point to.
         device: Where to compute: cpu, cuda, …
         seed: Seed.
         quiet: No progress bar.
