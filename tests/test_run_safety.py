@@ -87,6 +87,21 @@ def test_a_lock_leaves_a_folder_as_it_was(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
+def test_a_lock_on_a_file_that_was_deleted_meanwhile_is_none(tmp_path, monkeypatch):
+    """The process before deletes its lock file on leaving, just after this one has opened it."""
+    lock, raced = files._lock, []
+
+    def late(handle):
+        if not raced:
+            raced.append(handle)
+            (tmp_path / ".lock").unlink()
+        return lock(handle)
+
+    monkeypatch.setattr(files, "_lock", late)
+    with locked(tmp_path):
+        assert (tmp_path / ".lock").is_file()
+
+
 def test_a_lock_is_not_put_where_a_link_points_to(tmp_path):
     (tmp_path / "victim").write_text("precious")
     (tmp_path / "x").mkdir()
