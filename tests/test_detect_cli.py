@@ -667,11 +667,12 @@ def test_overviews(run, fails, capsys):
 
 def test_a_tampered_model_is_one_line(fails, data, model, tmp_path):
     (tmp_path / "m").mkdir()
-    for name in ("detector.json", "weights.safetensors"):
-        (tmp_path / "m" / name).write_bytes((model / name).read_bytes())
-    content = bytearray((model / "weights.safetensors").read_bytes())
+    for file in model.iterdir():
+        (tmp_path / "m" / file.name).write_bytes(file.read_bytes())
+    (weights,) = (tmp_path / "m").glob("*.safetensors")
+    content = bytearray(weights.read_bytes())
     content[-1] ^= 1
-    (tmp_path / "m" / "weights.safetensors").write_bytes(bytes(content))
+    weights.write_bytes(bytes(content))
     assert "does not match" in fails("detect", "score", tmp_path / "m", data / "data.csv", "--out", tmp_path / "s.csv")
 
 
@@ -683,6 +684,11 @@ def test_as_a_process(data, model, tmp_path):
     assert (tmp_path / "s.csv").is_file()
 
 
+def _heeds_ctrl_c():
+    """Also where the tests were started in the background of a shell, which has the signal ignored."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_stopped_score_leaves_nothing_and_says_so(data, model, tmp_path, number):
     """Scores are written to a partial file; SIGTERM left it there, and Ctrl-C spoke of work that is kept."""
@@ -691,7 +697,8 @@ def test_a_stopped_score_leaves_nothing_and_says_so(data, model, tmp_path, numbe
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "s.csv").write_text("old")
     command = [sys.executable, "-m", "nrf", "detect", "score", model, tmp_path / "big.csv"]
-    process = subprocess.Popen([*command, "--out", tmp_path / "out" / "s.csv"], stderr=subprocess.PIPE, text=True)
+    command += ["--out", tmp_path / "out" / "s.csv"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=_heeds_ctrl_c)
     end = time.monotonic() + 120
     while not list((tmp_path / "out").glob(".partial-*")):
         assert process.poll() is None, process.communicate()

@@ -87,6 +87,7 @@ def test_a_pair_is_trained_on_its_class_and_looked_at_after_every_epoch(invented
     assert 0 < curve[-1]["last weights: synthetic AUROC"] <= 1
 
 
+@pytest.mark.filterwarnings("ignore:training made this detector no better")  # so short a training
 @pytest.mark.parametrize("turn_epochs", [0, 3])
 def test_best_learns_its_class_from_normal_images(invented, turn_epochs):
     best = Best(components=5, members=2, iterations=150, turn_epochs=turn_epochs, width=4)
@@ -99,6 +100,7 @@ def test_best_learns_its_class_from_normal_images(invented, turn_epochs):
     assert ("pulled" in found) == (turn_epochs == 0)
 
 
+@pytest.mark.filterwarnings("ignore:training made this detector no better")  # so short a training
 def test_anomalies_are_pulled_into_the_class(invented):
     task = cells.load("mnist", 1)
     found = detect_on(Best(components=3, members=1, iterations=400), task, 0)
@@ -110,6 +112,7 @@ def test_anomalies_are_pulled_into_the_class(invented):
     np.testing.assert_allclose(before, unpacked(packed(before, (0.0, 1.0))))
 
 
+@pytest.mark.filterwarnings("ignore:training made this detector no better")  # so short a training
 @pytest.mark.filterwarnings("ignore:columns left out")  # invented images leave little doubt
 def test_networks_are_learned_once_and_their_answers_are_a_control(invented, tmp_path, monkeypatch):
     best = Best(members=1, iterations=20, turn_epochs=2, width=4, answers=True)

@@ -49,7 +49,10 @@ def started():
     processes = []
 
     def start(*command, **options):
-        processes.append(subprocess.Popen([sys.executable, *map(str, command)], text=True, **options))
+        # The signal of Ctrl-C is ignored by what a shell started in its background.
+        heed = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+        command = [sys.executable, *map(str, command)]
+        processes.append(subprocess.Popen(command, text=True, preexec_fn=heed, **options))
         return processes[-1]
 
     yield start

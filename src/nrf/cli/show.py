@@ -69,7 +69,8 @@ def kind_of(column: Any) -> tuple[str, str]:
     match column:
         case DroppedColumn():
             if column.reason == "identifier":
-                return "left out", f"{column.reason}: {column.detail}; --keep {column.name} keeps it"
+                why = f": {column.detail}" if column.detail else ""
+                return "left out", f"{column.reason}{why}; --keep {column.name} keeps it"
             return "left out", column.reason
         case BooleanColumn():
             return "boolean", missing.removeprefix(", ")
