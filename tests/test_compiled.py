@@ -164,13 +164,13 @@ def test_the_compiler_does_not_tire_of_many_models(monkeypatch):
 
     compile_with = torch.compile
     monkeypatch.setattr(torch, "compile", lambda f, **_: compile_with(f, backend=backend, dynamic=False))
-    monkeypatch.setattr(torch._dynamo.config, "recompile_limit", 2)
     x, h = torch.randn(10, 2), torch.randn(10, 2)
-    for n in range(1, 5):
-        reviser = Reviser(*_pair(), SGLD(0.05), Revision(1))
-        reviser.compile()
-        reviser(x, h, streams([0], "test"))
-        assert len(seen) == n
+    with torch._dynamo.config.patch(recompile_limit=2):  # a monkeypatch would leave the setting deleted
+        for n in range(1, 5):
+            reviser = Reviser(*_pair(), SGLD(0.05), Revision(1))
+            reviser.compile()
+            reviser(x, h, streams([0], "test"))
+            assert len(seen) == n
 
 
 def test_an_iteration_that_cannot_be_compiled_is_computed_part_by_part(no_compiler, caplog):
