@@ -5,6 +5,8 @@
 
 - ``train``: SIGKILL `nrf train` at random moments and resume it, by ``kill_resume.py``; the end must be bit-equal.
 - ``reproduce``: the same with `nrf reproduce --jobs 2`; records and weights must be equal, no worker may survive.
+- ``detect``: the same with `nrf detect fit` over an existing detector and `nrf detect score` over existing scores; what
+  is there must be the old or the new one, whole, and the next command must sweep what was left.
 - ``writers``: two `nrf train --resume` of one folder at once; one must be refused, the other must not notice.
 - ``files``: damage checkpoints, metrics, cells and time files at random; each must end in a fallback or a clean error.
 
@@ -108,6 +110,39 @@ def kill_reproduce(folder: Path, options: argparse.Namespace) -> list[str]:
         failures += compared(whole, out) + left_behind(out)
     print(f"{kills} kills over {runs} run(s)")
     return failures
+
+
+def kill_detect(folder: Path, options: argparse.Namespace) -> list[str]:
+    from nrf import NRFDetector
+
+    rng, failures = random.Random(options.seed), []
+    rows = [f"{rng.gauss(0, 1):.3f},{rng.gauss(0, 1):.3f},{rng.choice('abc')}" for _ in range(2000)]
+    (folder / "rows.csv").write_text("\n".join(["x,y,kind", *rows]) + "\n")
+    model, scores = folder / "model", folder / "scores.csv"
+    fit = nrf("detect", "fit", folder / "rows.csv", "--out", model, "--iterations", 5, "--quiet")
+    score = nrf("detect", "score", model, folder / "rows.csv", "--out", scores)
+    for name, command in (("fit", fit), ("score", score)):
+        started = time.perf_counter()
+        subprocess.run(command, check=True, capture_output=True)
+        took = time.perf_counter() - started
+        for kill in range(options.kills // 2):
+            # Most of the time goes into imports and training; what may be lost is written at the end.
+            moment = took * rng.uniform(0.6, 1.1)
+            seeded = [*command, "--seed", str(kill)] if name == "fit" else command
+            process = subprocess.Popen(seeded, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            time.sleep(moment)
+            process.kill()
+            process.wait()
+            try:
+                NRFDetector.load(model)
+            except Exception as error:
+                failures.append(f"{name}, kill {kill}: the detector is lost: {error}")
+            if name == "score" and len(scores.read_text().splitlines()) != len(rows) + 1:
+                failures.append(f"{name}, kill {kill}: the scores are not whole")
+        for partial in folder.rglob(".partial-*"):
+            os.utime(partial, (0, 0))  # as if it had lain there for long: younger ones may be somebody's
+        subprocess.run(command, check=True, capture_output=True)
+    return failures + left_behind(folder)
 
 
 def children(parent: int) -> list[int]:
@@ -258,6 +293,7 @@ def damaged_files(folder: Path, options: argparse.Namespace) -> list[str]:
 ATTACKS: dict[str, Callable[[Path, argparse.Namespace], list[str]]] = {
     "train": kill_train,
     "reproduce": kill_reproduce,
+    "detect": kill_detect,
     "writers": two_writers,
     "files": damaged_files,
 }
