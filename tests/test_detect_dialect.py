@@ -80,6 +80,14 @@ def test_the_first_rows_are_named_and_the_rest_counted(tmp_path):
         read(column(tmp_path / "x.csv", numbers(200, ["a", "b", "c", "d", "e"])))
 
 
+def test_how_many_odd_cells_make_names(tmp_path):
+    for n, odd in ((500, 25), (20, 4)):  # 5 %, or a handful of a short column
+        with pytest.raises(InputError, match=f"{n - odd} numbers, and {odd} other"):
+            read(column(tmp_path / "x.csv", numbers(n - odd) + ["A"] * odd))
+    for n, odd in ((500, 26), (20, 5)):
+        assert read(column(tmp_path / "x.csv", numbers(n - odd) + ["A"] * odd))[0].type == pa.string()
+
+
 def test_columns_of_names_stay_names(tmp_path):
     for cells in (
         ["Oslo", "Rome", "-"] * 40,

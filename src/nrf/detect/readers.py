@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import csv
 import gzip
-import io
 import re
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -23,9 +22,8 @@ SMALLEST_BLOCK, LARGEST_BLOCK = 1 << 22, 1 << 28
 
 
 def whole_csv(path: Path, columns: list[str], types: dict[str, Any], dialect: Dialect) -> Any:
-    with _CsvSource(path) as source:
-        table = arrow("csv").read_csv(source.file, **_csv_settings(path, columns, types, dialect, missing=True))
-        _require_closed_quotes(source, table)
+    table = arrow("csv").read_csv(_opened(path)[0], **_csv_settings(path, columns, types, dialect, missing=True))
+    _require_closed_quotes(path, table)
     return table
 
 
@@ -38,19 +36,14 @@ def parts(
     """
     with explained(path, names):
         if is_csv(path):
-            with _CsvSource(path) as source:
-                types = dict.fromkeys(wanted, arrow().string())
-                settings = _csv_settings(path, wanted, types, dialect, missing=False)
-                table = None
-                with arrow("csv").open_csv(source.file, **settings) as reader:
-                    try:
-                        for table in _regrouped(reader, batch_rows):
-                            yield table, source.share
-                    except BaseException:
-                        source.end(reader)
-                        raise
-                if table is not None:
-                    _require_closed_quotes(source, table)
+            types, table = dict.fromkeys(wanted, arrow().string()), None
+            settings = _csv_settings(path, wanted, types, dialect, missing=False)
+            (file, raw), size = _opened(path), path.stat().st_size
+            with arrow("csv").open_csv(file, **settings) as reader:
+                for table in _regrouped(reader, batch_rows):
+                    yield table, raw.tell() / size
+            if table is not None:
+                _require_closed_quotes(path, table)
         else:
             # Buffers that Arrow fills ahead are kept until the file is closed: without them memory stays constant.
             with arrow("parquet").ParquetFile(path, pre_buffer=False, buffer_size=1 << 20) as file:
@@ -76,42 +69,13 @@ def _regrouped(parts: Iterator[Any], n_rows: int) -> Iterator[Any]:
         yield pa.Table.from_batches(held)
 
 
-class _CsvSource(io.RawIOBase):
-    """The bytes of a CSV file, unpacked; counts quotes and knows how far it is."""
+def _opened(path: Path) -> tuple[Any, Any]:
+    """The bytes of a CSV file, unpacked, and as they are on the disk.
 
-    def __init__(self, path: Path) -> None:
-        self._file = path.open("rb")
-        self._size = path.stat().st_size
-        self._bytes = _unpacked(path, self._file)
-        self.quotes = 0
-        self._ended = False
-        self.file = arrow().PythonFile(self, mode="r")
-
-    def readable(self) -> bool:
-        return True
-
-    def read(self, size: int = -1, /) -> bytes:
-        content = b"" if self._ended else self._bytes.read(size)
-        self.quotes += content.count(b'"')
-        return content
-
-    @property
-    def share(self) -> float:
-        """Share of the file read."""
-        return self._file.tell() / self._size
-
-    def end(self, reader: Any) -> None:
-        """Stop a thread of Arrow that reads ahead: if it is at work when Python ends, the process is aborted."""
-        self._ended = True
-        with suppress(arrow().ArrowException, StopIteration):
-            while True:
-                reader.read_next_batch()
-
-    def close(self) -> None:
-        if not self.closed:
-            self._bytes.close()
-            self._file.close()
-        super().close()
+    Arrow opens the file itself: a thread of it reads ahead, and aborts the process if it calls Python when that ends.
+    """
+    raw = arrow().OSFile(str(path))
+    return (arrow().CompressedInputStream(raw, "gzip") if path.name.lower().endswith(".gz") else raw), raw
 
 
 def _unpacked(path: Path, file: IO[bytes]) -> IO[bytes] | gzip.GzipFile:
@@ -151,11 +115,14 @@ def _csv_settings(
     }
 
 
-def _require_closed_quotes(source: _CsvSource, last: Any) -> None:
+def _require_closed_quotes(path: Path, last: Any) -> None:
     """A quote that is never closed swallows all that follows; Arrow takes that for a value."""
-    tail = last.slice(last.num_rows - 1).to_pylist()[0] if source.quotes % 2 and last.num_rows else {}
+    tail = last.slice(last.num_rows - 1).to_pylist()[0] if last.num_rows else {}
     if any(isinstance(value, str) and "\n" in value for value in tail.values()):
-        raise InputError(f"{source._file.name}: a quote is opened and never closed")
+        with path.open("rb") as file, _unpacked(path, file) as content:
+            quotes = sum(part.count(b'"') for part in iter(lambda: content.read(1 << 20), b""))
+        if quotes % 2:
+            raise InputError(f"{path}: a quote is opened and never closed")
 
 
 # --------------------------------------------------------------------------------------------------------------- errors
