@@ -233,7 +233,7 @@ def _of_lines(cells: Sequence[Cell], texts: Sequence[str]) -> list[Cell]:
 
 def _run_missing(name: str, cells: Sequence[Cell], folder: Path, options: Options) -> float:
     """Compute the cells that are not there yet; returns the seconds spent on this experiment so far."""
-    from joblib import Parallel, delayed
+    from joblib import Parallel, delayed, parallel_config
 
     spent = _wall(folder)
     missing = [cell for cell in cells if not _path(folder, cell.key).is_file()]
@@ -243,9 +243,11 @@ def _run_missing(name: str, cells: Sequence[Cell], folder: Path, options: Option
     def work() -> Iterator[Any]:
         for cell in missing:
             if time.time() < stop_at:
-                yield delayed(_compute)(cell, folder, stop_at, parent=os.getpid())
+                yield delayed(_compute)(cell, folder, stop_at)
 
-    with terminable(), _display(name, cells, missing, folder, options) as advance:
+    # Workers watch from their start on, not from their first cell: they may never get one.
+    workers = parallel_config("loky", initializer=end_with, initargs=(os.getpid(),))
+    with terminable(), workers, _display(name, cells, missing, folder, options) as advance:
         for _ in Parallel(n_jobs=options.jobs, return_as="generator_unordered", pre_dispatch=options.jobs)(work()):
             advance()
             _write_wall(folder, spent + time.perf_counter() - started)
@@ -294,8 +296,7 @@ def _display(
             yield bar.advance
 
 
-def _compute(cell: Cell, folder: Path, stop_at: float, parent: int) -> None:
-    end_with(parent)
+def _compute(cell: Cell, folder: Path, stop_at: float) -> None:
     torch.set_num_threads(1)
     STOP_AT.set(stop_at)
     try:
