@@ -70,7 +70,7 @@ class NRFDetector(RowReader, Thresholds, OutlierMixin, BaseEstimator):  # type: 
         iterations: Length of training; by the number of rows if None.
         features: A scikit-learn transformer that makes columns of the rows, fitted on the training rows alone, so that
             calibration rows stay rows it has never seen. ``auto`` is none for tables, and principal components for
-            images; None is none for images too, which then get a convolutional pair: hours, not seconds. Images
+            images; None is none for images too, which then get a pair of networks on pixels: much slower. Images
             reach it scaled to [−1, 1].
         potential: A module ``(n, *event) → (n,)`` of your own, in place of the default one.
         generator: A :class:`nrf.models.LatentGenerator` of your own.
