@@ -318,3 +318,12 @@ class _Sums:
 def test_what_is_no_feature_step():
     with pytest.raises(InputError, match="features must be a transformer"):
         NRFDetector(features="pca").fit(np.zeros((10, 2)))
+
+
+def test_a_table_before_a_feature_step_is_checked_by_its_own_columns():
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(rng.normal(size=(100, 3)), columns=["x0", "x1", "x2"])
+    detector = NRFDetector(features=PrincipalComponents(2), **QUICK, random_state=0).fit(table)
+    assert detector.score_samples(table).shape == (100,)
+    with pytest.raises(ValueError, match="yet now missing"):
+        detector.score_samples(table[["x0", "x1"]])

@@ -44,7 +44,8 @@ class RowReader:
                 self.n_features_in_ = int(np.prod(np.shape(X)[1:]))
             return np.asarray(X)
         if is_table(X):
-            if first or self.encoder_ is None or not self.encoder_.lacks_dropped_only(X):
+            own = None if first or self.features_ is not None else self.encoder_  # else its columns are the step's
+            if own is None or not own.lacks_dropped_only(X):
                 validate_data(self, X, reset=first, skip_check_array=True)
             return as_columns(X) if first and self.features in ("auto", None) else X
         # Of later rows the encoder refuses infinite values, by column.
