@@ -10,8 +10,15 @@ os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 import numpy as np
 import pytest
 import torch
+from hypothesis import settings
 
 from nrf.data import DATASETS, Splits
+
+# The same examples in every run, so that a change is judged by what it changed. `pytest --hypothesis-profile=search`
+# draws new ones.
+settings.register_profile("fixed", derandomize=True)
+settings.register_profile("search", derandomize=False)
+settings.load_profile("fixed")
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -281,6 +281,13 @@ def test_an_input_needs_a_name():
         encoder_nodes(TableEncoder.fit(pd.DataFrame({"": ["b", "a"]})))
 
 
+def test_the_largest_float_of_32_bits():
+    """It has no next one, so its rounding cannot be told by the gap to that."""
+    table = pd.DataFrame({"x": [0.0, float(np.finfo(np.float32).max)]})
+    encoder = TableEncoder.fit(table)
+    agree(session(encoder).run(None, {"input": table.to_numpy()})[0], encoder.encode(table))
+
+
 def test_without_onnx(monkeypatch):
     encoder = TableEncoder.fit(np.eye(3))
     real = importlib.import_module

@@ -108,7 +108,7 @@ def _scaled_input(graph: _Graph, encoder: TableEncoder, scaled: Sequence[ScaledC
 def _needs_double(column: ScaledColumn) -> bool:
     """Whether floats of 32 bits would move the column's values by more than the scores of a graph may differ."""
     far = max(abs(column.low), abs(column.high))
-    if isinstance(column, DatetimeColumn) or far > float(np.finfo(np.float32).max):
+    if isinstance(column, DatetimeColumn) or far >= float(np.finfo(np.float32).max):  # the largest has no next one
         return True
     exact = isinstance(column, NumericColumn) and column.integer and far <= 2**24
     near = min(far, abs(column.median) + TAIL * column.scale)  # beyond that logarithms count: rounding does not
