@@ -19,7 +19,7 @@ FLOORS = [
     {"seeds", "files", "processes"},
     {"config", "models", "ranks"},
     {"samplers", "networks", "data", "metrics"},
-    {"targets", "losses", "gaussian"},
+    {"targets", "losses", "gaussian", "fields"},
     {"learners"},
     {"training"},
     {"detect"},

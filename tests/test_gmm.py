@@ -19,7 +19,7 @@ from nrf.experiments.presets import find_preset
 from nrf.experiments.record import Record
 from nrf.experiments.reproduce import STOP_AT, Options, OutOfTime, reproduce
 from nrf.experiments.trained import Trained
-from nrf.learners import LEARNERS
+from nrf.learners import LEARNERS, LevelsConfig
 from nrf.metrics import mixture_log_density, mode_coverage
 from nrf.networks import MLPGenerator
 
@@ -28,7 +28,7 @@ def test_every_learner_is_in_both_settings():
     found = methods(GMMConfig())
     for setting in SETTINGS:
         learners = {type(m.preset.learner) for m in found if m.setting == setting}
-        assert learners == set(LEARNERS.values())
+        assert learners == set(LEARNERS.values()) - {LevelsConfig}  # noise levels have no setting of the paper's
     assert [m.name for m in found if m.setting == "best"] == ["inclusive-NRF"]
     assert len({m.key for m in found}) == len(found)
 

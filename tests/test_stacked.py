@@ -75,7 +75,7 @@ def test_stacked_mlps_are_the_replicas(config, train):
 
 
 @pytest.mark.parametrize("train", [True, False], ids=["training", "evaluation"])
-@pytest.mark.parametrize("name", [n for n in POTENTIALS if n != "mlp"])
+@pytest.mark.parametrize("name", [n for n in GENERATORS if n != "mlp"])
 def test_stacked_convolutional_pairs_are_the_replicas(name, train):
     small = {"width": 4} if name == "resnet" else {}
     shape = (3, 32, 32)

@@ -9,7 +9,7 @@ from nrf.config import from_json, to_json
 from nrf.errors import NonFiniteError
 from nrf.experiments.base import LearnerChoice
 from nrf.learners import LEARNERS, Revision, side_by_side
-from nrf.networks import MLPGenerator, MLPPotential, replica_state
+from nrf.networks import LevelsMLPPotential, MLPGenerator, MLPPotential, replica_state
 from nrf.samplers import SGLD, CoopNet
 from nrf.seeds import stream, streams
 
@@ -24,7 +24,12 @@ WAYS = {
     "exclusive": {"variational": (Revision(3, "x"), {"entropy": "variational", "entropy_weight": 1.0})},
     "wgan-gp": {"three critic steps": (Revision(3, "x"), {"n_critic": 3})},
     "coopnet": {"default": (Revision(2, "conditional"), {})},
+    "levels": {
+        "with a generator": (Revision(2, "joint", start_level=1), {"generator_lr": 1e-3}),
+        "polished": (Revision(1, start_level=-1), {"likelihood_weight": 0.1, "control_weight": 0.1, "data_noise": 0.1}),
+    },
 }
+LEVELS = LevelsMLPPotential(widths=(8, 8), n_levels=3, sigma_min=0.3, n_waves=4)
 CASES = [
     (name, way)
     for name in LEARNERS
@@ -42,7 +47,7 @@ def make(request):
         sampler = sampler or (CoopNet if name == "coopnet" else SGLD)(0.01, latent_step_size=1e-3)
         with torch.random.fork_rng():
             torch.manual_seed(seed)
-            u = MLPPotential(widths=(8, 8)).build((3,))
+            u = (LEVELS if name == "levels" else MLPPotential(widths=(8, 8))).build((3,))
             q = MLPGenerator(latent_dim=2, widths=(8,), sigma=0.3).build((3,))
             return LEARNERS[name](**settings).build(u, q, sampler, revision)
 

@@ -12,8 +12,8 @@ from nrf.models import frozen, gradient
 from nrf.networks import GENERATORS, POTENTIALS
 
 IMAGE = (3, 16, 16)
-EVENTS = {"mlp": (5,)}  # the others take images
-SMALL = {"mlp": {"widths": (12, 8)}}
+EVENTS = {"mlp": (5,), "levels-mlp": (5,)}  # the others take images
+SMALL = {"mlp": {"widths": (12, 8)}, "levels-mlp": {"widths": (12, 8), "n_waves": 6}}
 
 
 def _build(make, event):

@@ -8,6 +8,7 @@ from nrf.learners.coopnet import CoopNetConfig
 from nrf.learners.exclusive import ExclusiveConfig
 from nrf.learners.gan import GANConfig
 from nrf.learners.inclusive import Inclusive, InclusiveConfig
+from nrf.learners.levels import Levels, LevelsConfig
 from nrf.learners.pcd import PCDConfig
 from nrf.learners.replay import ReplayConfig
 from nrf.learners.revision import Revision
@@ -24,6 +25,7 @@ LEARNERS: dict[str, type[LearnerConfig]] = {
     "pcd": PCDConfig,
     "replay": ReplayConfig,
     "coopnet": CoopNetConfig,
+    "levels": LevelsConfig,
 }
 
 __all__ = [
@@ -36,6 +38,8 @@ __all__ = [
     "InclusiveConfig",
     "Learner",
     "LearnerConfig",
+    "Levels",
+    "LevelsConfig",
     "Metrics",
     "PCDConfig",
     "ReplayConfig",

@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, cast
+from typing import ClassVar, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,7 @@ from nrf.errors import InputError, NonFiniteError
 from nrf.learners.reviser import Reviser
 from nrf.learners.revision import Revision
 from nrf.models import LatentGenerator, frozen, replicas_of
-from nrf.networks import stack
+from nrf.networks import require_levels, stack
 from nrf.ranks import ALONE, Ranks
 from nrf.samplers import Sampler
 from nrf.seeds import Rng
@@ -62,8 +62,12 @@ class LearnerConfig(ABC):
     generator_lr: float = 1e-3
     """Learning rate of the generator."""
 
+    generator_optional: ClassVar[bool] = False
+    """Whether a learning rate of 0 may leave the generator as it is."""
+
     def __post_init__(self) -> None:
-        if not (0 < self.potential_lr < math.inf and 0 < self.generator_lr < math.inf):
+        rests = self.generator_optional and self.generator_lr == 0
+        if not (0 < self.potential_lr < math.inf and (rests or 0 < self.generator_lr < math.inf)):
             raise InputError(
                 f"learning rates must be positive and finite, got {self.potential_lr} for the potential and "
                 f"{self.generator_lr} for the generator"
@@ -183,6 +187,8 @@ class SamplingLearner(PairLearner):
         more: Mapping[str, tuple[nn.Module, float]] | None = None,
     ) -> None:
         revision.check(sampler, generator)
+        if revision.start_level != 0:
+            revision.levels_of(require_levels(potential))
         self.sampler, self.revision = sampler, revision
         super().__init__(potential, generator, config, more)
 

@@ -8,9 +8,11 @@ from typing import Literal
 from torch import Tensor, nn
 
 from nrf.errors import InputError
+from nrf.fields import anneal
 from nrf.learners.first_layer import first_layer, revise_through
-from nrf.models import LatentGenerator
-from nrf.samplers import CoopNet, GradFn, Position, Sampler, run
+from nrf.models import LatentGenerator, Potential
+from nrf.networks import NoiseLevelPotential, require_levels
+from nrf.samplers import CoopNet, GradFn, Sampler, run
 from nrf.seeds import Rng
 from nrf.targets import ConditionalTarget, JointTarget, PotentialTarget
 
@@ -34,6 +36,9 @@ class Revision:
     """Joint target: step size of those moves; that of h in the sampler if not given."""
     inner_temperature: float = 1.0
     """Joint target: scales the variance of the inner noise."""
+    start_level: int = 0
+    """Noise-level potentials: the level that a revision begins at, counted from the smallest noise, −1 the widest.
+    It goes down to the smallest with so many steps at each, of sizes that grow with the level's variance."""
     sample_steps: int | None = None
     """Sampler steps when the trained model is sampled; as in training if not given."""
 
@@ -72,18 +77,37 @@ class Revision:
         rng: Rng,
     ) -> tuple[Tensor, Tensor]:
         """Revise ``(x, h)``; with target ``x`` the codes come back as they were."""
-        position: Position
-        grad_fn: GradFn
+        if self.start_level != 0:
+            field, position = require_levels(potential), (x,) if self.target == "x" else (x, h)
+            revised = anneal(
+                field,
+                sampler,
+                position,
+                self.n_steps,
+                rng,
+                start=self.levels_of(field) - 1,
+                target=lambda level: self._target(level, generator, sampler, rng),
+            )
+        elif self.target == "x" and (layer := first_layer(potential, sampler)) is not None:
+            return revise_through(layer, potential, sampler, x, self.n_steps, rng), h
+        else:
+            target = self._target(potential, generator, sampler, rng)
+            revised = run(sampler, (x,) if self.target == "x" else (x, h), target, self.n_steps, rng).position
+        return revised[0], revised[1] if len(revised) > 1 else h
+
+    def levels_of(self, potential: NoiseLevelPotential) -> int:
+        """How many levels a revision of this potential goes through."""
+        n = potential.n_levels
+        if not -n <= self.start_level < n:
+            raise InputError(f"start_level must be from 0 to {n - 1}, or −1 for the widest, got {self.start_level}")
+        return self.start_level % n + 1
+
+    def _target(self, potential: Potential, generator: LatentGenerator, sampler: Sampler, rng: Rng) -> GradFn:
         match self.target:
-            case "x" if (layer := first_layer(potential, sampler)) is not None:
-                return revise_through(layer, potential, sampler, x, self.n_steps, rng), h
             case "x":
-                position, grad_fn = (x,), PotentialTarget(potential)
+                return PotentialTarget(potential)
             case "conditional":
-                position, grad_fn = (x, h), ConditionalTarget(potential, generator)
+                return ConditionalTarget(potential, generator)
             case "joint":
                 inner = sampler.step_sizes(0, 2)[1] if self.inner_step_size is None else self.inner_step_size
-                position = (x, h)
-                grad_fn = JointTarget(potential, generator, inner, rng, self.n_inner, self.inner_temperature)
-        revised = run(sampler, position, grad_fn, self.n_steps, rng).position
-        return revised[0], revised[1] if len(revised) > 1 else h
+                return JointTarget(potential, generator, inner, rng, self.n_inner, self.inner_temperature)

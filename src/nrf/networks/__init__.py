@@ -11,6 +11,7 @@ from nrf.networks.convnet import (
     StandardCNNPotential,
 )
 from nrf.networks.layers import data_dependent_init
+from nrf.networks.levels import LevelsCNNPotential, LevelsMLPPotential, NoiseLevelPotential, require_levels
 from nrf.networks.mlp import MLPGenerator, MLPPotential
 from nrf.networks.resnet import ResNetGenerator, ResNetPotential
 from nrf.networks.snapshot import Snapshot
@@ -22,6 +23,8 @@ POTENTIALS: dict[str, type[PotentialConfig]] = {
     "one-class-cnn": OneClassCNNPotential,
     "standard-cnn": StandardCNNPotential,
     "resnet": ResNetPotential,
+    "levels-mlp": LevelsMLPPotential,
+    "levels-cnn": LevelsCNNPotential,
 }
 
 GENERATORS: dict[str, type[GeneratorConfig]] = {
@@ -36,8 +39,11 @@ __all__ = [
     "POTENTIALS",
     "GeneratorConfig",
     "Latent",
+    "LevelsCNNPotential",
+    "LevelsMLPPotential",
     "MLPGenerator",
     "MLPPotential",
+    "NoiseLevelPotential",
     "OneClassCNNGenerator",
     "OneClassCNNPotential",
     "PlainPotential",
@@ -56,5 +62,6 @@ __all__ = [
     "note_statistics",
     "pass_noted",
     "replica_state",
+    "require_levels",
     "stack",
 ]

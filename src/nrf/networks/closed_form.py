@@ -85,6 +85,9 @@ def passed(layer: nn.Module, x: Tensor) -> tuple[Tensor, Back]:
     aten: Any = torch.ops.aten
     if isinstance(layer, nn.Conv2d):
         return _convolved(layer, x)
+    own: Callable[[Tensor], tuple[Tensor, Back]] | None = getattr(layer, "passed", None)
+    if own is not None:
+        return own(x)
     out: Tensor = layer(x)
     match layer:
         case nn.Linear() | StackedLinear():
@@ -99,6 +102,8 @@ def passed(layer: nn.Module, x: Tensor) -> tuple[Tensor, Back]:
             return out, lambda grad: aten.sigmoid_backward(grad, out)
         case nn.Softplus():
             return out, lambda grad: aten.softplus_backward(grad, x, layer.beta, layer.threshold)
+        case nn.SiLU():
+            return out, lambda grad: aten.silu_backward(grad, x)
         case nn.Identity():
             return out, lambda grad: grad
         case StackedConv2d():

@@ -11,7 +11,7 @@ from torch.nn.utils import parametrizations, parametrize
 
 from nrf.errors import InputError
 
-Activation = Literal["relu", "leaky_relu", "tanh", "softplus"]
+Activation = Literal["relu", "leaky_relu", "tanh", "softplus", "silu"]
 OutputActivation = Literal["identity", "sigmoid", "tanh"]
 PotentialNorm = Literal["weight", "spectral", "batch", "none"]
 TrainedGain = Literal["all", "last", "none"]
@@ -38,6 +38,7 @@ def activation(name: Activation, slope: float = 0.2) -> nn.Module:
         "leaky_relu": lambda: nn.LeakyReLU(slope),
         "tanh": Tanh,
         "softplus": nn.Softplus,
+        "silu": nn.SiLU,
     }
     return makers[name]()
 
@@ -90,7 +91,7 @@ def data_dependent_init(module: nn.Module, x: Tensor, spread: float = 0.0, rng: 
 
     One forward pass: each layer is rescaled before the next one sees its output (Salimans & Kingma, "Weight
     Normalization", section 3). Taken alone, this puts the kinks of all hidden units through the mean of the data;
-    ``spread`` lays them out across it.
+    ``spread`` lays them out across it. A module with a method ``start_from`` does what it does instead.
 
     Args:
         module: A network with weight-normed layers.
@@ -105,6 +106,11 @@ def data_dependent_init(module: nn.Module, x: Tensor, spread: float = 0.0, rng: 
         >>> bool((net(x).std(0) - 1).abs().max() < 1e-4)
         True
     """
+
+    own: Callable[[Tensor], None] | None = getattr(module, "start_from", None)
+    if own is not None:
+        own(x)
+        return
 
     def rescale(layer: nn.Module, _: object, out: Tensor) -> Tensor:
         channels = [d for d in range(out.ndim) if d != 1]
