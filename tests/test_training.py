@@ -22,8 +22,17 @@ from nrf.errors import CheckpointError, InputError, NonFiniteError
 from nrf.experiments.presets import PRESETS
 from nrf.experiments.run import train
 from nrf.experiments.trained import Trained
-from nrf.learners import ExclusiveConfig, GANConfig, Inclusive, InclusiveConfig, PCDConfig, ReplayConfig, Revision
-from nrf.networks import MLPGenerator, MLPPotential
+from nrf.learners import (
+    ExclusiveConfig,
+    GANConfig,
+    Inclusive,
+    InclusiveConfig,
+    LevelsConfig,
+    PCDConfig,
+    ReplayConfig,
+    Revision,
+)
+from nrf.networks import LevelsMLPPotential, MLPGenerator, MLPPotential
 from nrf.samplers import SGHMC
 from nrf.training import RunFolder, TrainConfig
 from nrf.training import checkpoint as ckpt
@@ -50,6 +59,16 @@ VARIANTS = {
     "replay": replace(BASE, learner=ReplayConfig(buffer_size=300, noise_range=(-6.0, 6.0))),
     "a third network": replace(BASE, learner=ExclusiveConfig(entropy="variational")),
     "gan": replace(BASE, learner=GANConfig()),
+    "noise levels, averaged, replicas": replace(
+        BASE,
+        potential=LevelsMLPPotential(widths=(8, 8), n_levels=4, n_waves=4),
+        generator=MLPGenerator(latent_dim=2, sigma=0.1),
+        sampler=SGHMC(0.001, latent_step_size=1e-5),
+        revision=Revision(2, "joint", start_level=-1),
+        learner=LevelsConfig(generator_lr=1e-3, likelihood_weight=0.1),
+        train=replace(BASE.train, ema_decay=0.9),
+        replicas=2,
+    ),
     "replicas, averaged": replace(BASE, replicas=3, train=replace(BASE.train, ema_decay=0.9)),
     "replicas, chains in memory": replace(BASE, replicas=2, learner=PCDConfig(n_chains=300)),
     "compiled": replace(BASE, train=replace(BASE.train, compile="always")),

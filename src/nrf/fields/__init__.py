@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nrf.fields.annealing import anneal, at_level, draw_widest, sample
+from nrf.fields.annealing import anneal, at_level, denoised, draw_widest, sample
 from nrf.fields.density import log_density
 from nrf.fields.normaliser import Integral, annealed_integral, quadrature
 
@@ -11,6 +11,7 @@ __all__ = [
     "anneal",
     "annealed_integral",
     "at_level",
+    "denoised",
     "draw_widest",
     "log_density",
     "quadrature",

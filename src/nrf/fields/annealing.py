@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import torch
 from torch import Tensor
 
+from nrf.errors import InputError
 from nrf.models import replicas_of
 from nrf.networks import NoiseLevelPotential
 from nrf.networks.levels import AtLevel
 from nrf.samplers import GradFn, Position, Sampler, run
+from nrf.samplers.base import noise
 from nrf.seeds import Rng, randn
 
 
@@ -34,7 +37,10 @@ def anneal(
     start: int,
     target: Callable[[AtLevel], GradFn] | None = None,
 ) -> Position:
-    """Go down the levels, the end of one being the start of the next.
+    """Go down the levels: steps of the sampler at each, and a step of denoising from each to the next.
+
+    Denoising is ancestral sampling, ``x ← x + (σ² − σ'²) ∇u(x, σ) + σ'/σ √(σ² − σ'²) η`` (Song et al., "Score-Based
+    Generative Modeling", the predictor); it spares the sampler the shrinking of wide directions, which are slow.
 
     Args:
         potential: A noise-level potential, held still.
@@ -48,8 +54,27 @@ def anneal(
     for level in range(start, -1, -1):
         here = potential.at(level)
         grad_fn = _along(here) if target is None else target(here)
-        position = run(at_level(sampler, potential, level), position, grad_fn, n_steps, rng).position
+        x, *latents = run(at_level(sampler, potential, level), position, grad_fn, n_steps, rng).position
+        if level > 0:
+            x = sampler.confine(denoised(potential, x, level, rng, temperature=sampler.temperature))[0]
+        position = (x, *latents)
     return position
+
+
+@torch.no_grad()
+def denoised(potential: NoiseLevelPotential, x: Tensor, level: int, rng: Rng, *, temperature: float = 1.0) -> Tensor:
+    """Rows of one level as rows of the level below it.
+
+    Args:
+        potential: A noise-level potential, held still.
+        x: Rows of a level above 0.
+        level: Which.
+        rng: Their randomness.
+        temperature: Scales the variance of the noise.
+    """
+    wide, narrow = potential.sigmas[level], potential.sigmas[level - 1]
+    removed = wide**2 - narrow**2
+    return x + removed * potential.gradient(x, level) + noise(x, temperature * removed * (narrow / wide) ** 2, rng)
 
 
 def draw_widest(potential: NoiseLevelPotential, n: int, like: Tensor, rng: Rng) -> Tensor:
@@ -75,7 +100,8 @@ def sample(potential: NoiseLevelPotential, n: int, like: Tensor, sampler: Sample
         n_steps: Steps at each level.
         rng: All randomness.
     """
-    assert n % replicas_of(potential) == 0
+    if n % replicas_of(potential):
+        raise InputError(f"{n} samples cannot be shared evenly by {replicas_of(potential)} replicas")
     start = (draw_widest(potential, n, like, rng),)
     return anneal(potential, sampler, start, n_steps, rng, start=potential.n_levels - 1)[0]
 
