@@ -328,9 +328,11 @@ def test_random_tables(both):
     for table in both:
         expected = encoder.encode(table)
         if encoder.is_numeric:
-            x = np.full((len(table), len(encoder.names)), np.nan, dtype=np.float32)
+            running = session(encoder)
+            dtype = np.float64 if running.get_inputs()[0].type == "tensor(double)" else np.float32
+            x = np.full((len(table), len(encoder.names)), np.nan, dtype=dtype)
             numeric = [i for i, c in enumerate(encoder.columns) if getattr(c, "value", 0.0) is not None]
             x[:, numeric] = table.iloc[:, numeric].astype(float)
-            agree(session(encoder).run(None, {"input": x})[0], expected)
+            agree(running.run(None, {"input": x})[0], expected)
         else:
             agree(run(encoder, table), expected)
