@@ -38,9 +38,9 @@ test-lowest:
 		pandas polars onnxruntime pytest hypothesis
 	$(LOWEST)/bin/python -m pytest -m "not slow" $(LOWEST_TESTS) $(PYTEST_ARGS)
 
-LOWEST_TESTS := tests/test_cli.py tests/test_config.py tests/test_data_arrays.py tests/test_data_home.py \
-	tests/test_detect_encoder.py tests/test_detect_odd_values.py tests/test_detect_pyod.py \
-	tests/test_detect_onnx_encoder.py tests/test_stored_files.py tests/test_training.py
+LOWEST_TESTS := tests/cli/test_cli.py tests/test_config.py tests/data/test_arrays.py tests/data/test_home.py \
+	tests/detect/tables/test_schema.py tests/detect/tables/test_odd.py tests/detect/test_pyod.py \
+	tests/detect/tables/test_onnx_columns.py tests/runs/test_stored_files.py tests/training/test_training.py
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -24,13 +24,13 @@ import torch
 
 from nrf.data import gmm
 from nrf.detect import NRFDetector
-from nrf.experiments.base import load_splits
-from nrf.experiments.gmm_cells import field_numbers
-from nrf.experiments.kddcup_cells import load, train_on
-from nrf.experiments.presets import PRESETS
-from nrf.experiments.run import train
-from nrf.experiments.trained import Trained
 from nrf.metrics import auroc, mode_coverage
+from nrf.reproduce.gmm.cells import field_numbers
+from nrf.reproduce.kddcup.cells import load, train_on
+from nrf.runs.presets import PRESETS
+from nrf.runs.spec import load_splits
+from nrf.runs.train import train
+from nrf.runs.trained import Trained
 
 DRAW = 100
 Numbers = dict[str, float]

@@ -15,11 +15,11 @@ from dataclasses import replace
 
 import torch
 
-from nrf.bench.reference import plain_iteration
-from nrf.experiments.base import Preset, build_learner, load_splits
-from nrf.experiments.presets import PRESETS
+from nrf.runs.presets import PRESETS
+from nrf.runs.spec import Preset, build_learner, load_splits
 from nrf.seeds import streams
 from nrf.training.batches import Batches
+from speed.reference import plain_iteration
 
 
 def main() -> None:

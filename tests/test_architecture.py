@@ -21,10 +21,10 @@ FLOORS = [
     {"samplers", "networks", "data", "metrics"},
     {"targets", "losses", "gaussian"},
     {"learners"},
-    {"training"},
+    {"training", "figures"},
+    {"runs"},
     {"detect"},
-    {"experiments"},
-    {"bench"},
+    {"reproduce"},
     {"cli"},
     {"__main__", ""},
 ]

@@ -11,18 +11,18 @@ import pytest
 import torch
 from torch import nn
 
-from nrf.bench import bench, training
-from nrf.bench.detection import _fitted, _streamed, rows_of, shuffled
-from nrf.bench.machine import bare_gradient, operations
-from nrf.bench.reference import plain_iteration, plain_revision
-from nrf.bench.timing import QUICK, Effort, Times, in_turn, threads
-from nrf.bench.training import CASES
 from nrf.cli.main import main
 from nrf.errors import InputError
-from nrf.experiments.base import build_learner
-from nrf.experiments.presets import find_preset
-from nrf.experiments.record import Record
+from nrf.reproduce.runner.record import Record
+from nrf.runs.presets import find_preset
+from nrf.runs.spec import build_learner
 from nrf.seeds import stream
+from speed import bench, training
+from speed.detection import _fitted, _streamed, rows_of, shuffled
+from speed.machine import bare_gradient, operations
+from speed.reference import plain_iteration, plain_revision
+from speed.timing import QUICK, Effort, Times, in_turn, threads
+from speed.training import CASES
 
 
 def small(case):
@@ -52,7 +52,7 @@ def test_our_revision_ends_where_the_plain_one_does(case):
 def test_the_plain_loop_trains_both_networks(case, monkeypatch):
     preset, data = small(case)
     learner = build_learner(preset, data)
-    monkeypatch.setattr("nrf.bench.reference.build_learner", lambda *_: learner)
+    monkeypatch.setattr("speed.reference.build_learner", lambda *_: learner)
     before = {name: [p.clone() for p in m.parameters() if p.requires_grad] for name, m in learner.modules.items()}
     iterate = plain_iteration(preset, data)
     iterate()

@@ -17,15 +17,15 @@ import torch
 from torch import Tensor, nn
 
 from nrf import NRFDetector
-from nrf.detect.baselines import DAGMM
 from nrf.detect.features import TurnFeatures
 from nrf.detect.parallel import in_threads, one_thread
-from nrf.experiments.base import Preset, build_learner
-from nrf.experiments.presets import find_preset
 from nrf.learners import SNGANConfig
 from nrf.models import frozen
 from nrf.networks import MLPPotential, Snapshot
 from nrf.networks.layers import normalised
+from nrf.reproduce.baselines import DAGMM
+from nrf.runs.presets import find_preset
+from nrf.runs.spec import Preset, build_learner
 from nrf.seeds import DrawsFrom, stream
 from nrf.training import Trainer
 

@@ -9,10 +9,10 @@ from nrf.errors import CheckpointError, DataError, InputError, NonFiniteError, N
 
 if TYPE_CHECKING:
     from nrf.detect.detector import NRFDetector
-    from nrf.experiments.base import Preset
-    from nrf.experiments.presets import PRESETS, find_preset
-    from nrf.experiments.run import train
-    from nrf.experiments.trained import Trained
+    from nrf.runs.presets import PRESETS, find_preset
+    from nrf.runs.spec import Preset
+    from nrf.runs.train import train
+    from nrf.runs.trained import Trained
 
 __all__ = [
     "PRESETS",
@@ -32,11 +32,11 @@ __all__ = [
 # Loaded on first use: `import nrf` and `nrf --help` need not wait for torch.
 _HOMES = {
     "NRFDetector": "nrf.detect.detector",
-    "PRESETS": "nrf.experiments.presets",
-    "Preset": "nrf.experiments.base",
-    "Trained": "nrf.experiments.trained",
-    "find_preset": "nrf.experiments.presets",
-    "train": "nrf.experiments.run",
+    "PRESETS": "nrf.runs.presets",
+    "Preset": "nrf.runs.spec",
+    "Trained": "nrf.runs.trained",
+    "find_preset": "nrf.runs.presets",
+    "train": "nrf.runs.train",
 }
 
 

@@ -7,9 +7,9 @@ import torch
 
 from nrf.config import from_json, to_json
 from nrf.errors import NonFiniteError
-from nrf.experiments.base import LearnerChoice
 from nrf.learners import LEARNERS, Revision, side_by_side
 from nrf.networks import MLPGenerator, MLPPotential, replica_state
+from nrf.runs.spec import LearnerChoice
 from nrf.samplers import SGLD, CoopNet
 from nrf.seeds import stream, streams
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from nrf.config import from_json, to_json
-from nrf.experiments.base import Preset, build_learner
-from nrf.experiments.presets import PRESETS
+from nrf.runs.presets import PRESETS
+from nrf.runs.spec import Preset, build_learner
 
 
 @pytest.mark.parametrize("name", PRESETS)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from nrf.config import from_json, to_json
-from nrf.experiments.base import SamplerChoice
+from nrf.runs.spec import SamplerChoice
 from nrf.samplers import SAMPLERS, run
 
 

@@ -19,7 +19,7 @@ from nrf.processes import terminable
 
 if TYPE_CHECKING:
     from nrf.detect import NRFDetector
-    from nrf.detect.encoder import TableEncoder
+    from nrf.detect.tables.schema import TableEncoder
 
 Data = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="DATA")]
 Model = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="MODEL")]
@@ -103,10 +103,10 @@ def fit(
     """
     import warnings
 
-    from nrf.detect.columns import DroppedColumn
-    from nrf.detect.dialect import Dialect
-    from nrf.detect.files import FileColumns, read_training
     from nrf.detect.parameters import check_parameters
+    from nrf.detect.tables.column import DroppedColumn
+    from nrf.detect.tables.dialect import Dialect
+    from nrf.detect.tables.files import FileColumns, read_training
 
     if (label is None) != (normal is None):
         raise InputError("--label and --normal go together: the column, and the label of normal rows")
@@ -199,7 +199,7 @@ def score(
         device: Where to compute: cpu, cuda, …
         csv: How the file is written, where it is not like the training file.
     """
-    from nrf.detect.stream import OUTPUTS, score_stream
+    from nrf.detect.tables.stream import OUTPUTS, score_stream
 
     if top < 0:
         raise InputError(f"--top must be 0 or more, got {top}")
@@ -257,8 +257,8 @@ def explain(
         require_output(out, ".png")
     import warnings
 
-    from nrf.detect.files import batches
-    from nrf.detect.stream import table_encoder
+    from nrf.detect.tables.files import batches
+    from nrf.detect.tables.stream import table_encoder
 
     detector = _load(model, device)
     last, known = 0, detector.file_columns_
@@ -290,7 +290,7 @@ def explain(
     else:
         say("nothing has to change for it to pass as normal")
     if out is not None:
-        from nrf.detect.figures import contribution_bars
+        from nrf.detect.drawing import contribution_bars
 
         out.parent.mkdir(parents=True, exist_ok=True)
         contribution_bars(explanation, f"row {row}").savefig(out, dpi=130)
@@ -326,9 +326,9 @@ def evaluate(
     """
     import numpy as np
 
-    from nrf.detect.files import batches
-    from nrf.detect.stream import score_batch, table_encoder
-    from nrf.detect.texts import label_is
+    from nrf.detect.tables.files import batches
+    from nrf.detect.tables.stream import score_batch, table_encoder
+    from nrf.detect.tables.texts import label_is
 
     wanted = normal if anomaly is None else anomaly
     if wanted is None or (normal is not None and anomaly is not None):

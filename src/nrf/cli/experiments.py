@@ -20,7 +20,7 @@ def demo(*, out: Path = Path("runs/demo"), quick: bool = False, quiet: bool = Fa
         quick: A few iterations only, to see that everything works.
         quiet: No progress bars.
     """
-    from nrf.experiments.demo import demo as run_demo
+    from nrf.reproduce.demo import demo as run_demo
 
     require_folder(out)
     try:
@@ -69,9 +69,9 @@ def reproduce(
             place of the project's classifier.
         quiet: No progress bar.
     """
-    from nrf.experiments.registry import OURS, PAPER, find_experiment, state
-    from nrf.experiments.reproduce import Options
-    from nrf.experiments.reproduce import reproduce as run_experiment
+    from nrf.reproduce.registry import OURS, PAPER, find_experiment, state
+    from nrf.reproduce.runner.cells import Options
+    from nrf.reproduce.runner.cells import reproduce as run_experiment
 
     if list:
         for known, what in (PAPER | OURS).items():

@@ -43,8 +43,8 @@ def quality(
     import numpy as np
 
     from nrf.data import resolve
-    from nrf.experiments.judge import judge
-    from nrf.experiments.trained import Trained
+    from nrf.runs.judge import judge
+    from nrf.runs.trained import Trained
     from nrf.seeds import require_seed
 
     if out is not None:

@@ -12,7 +12,7 @@ from nrf.cli.parsing import say
 from nrf.errors import printable
 
 if TYPE_CHECKING:
-    from nrf.detect.encoder import TableEncoder
+    from nrf.detect.tables.schema import TableEncoder
 
 FEW_COLUMNS = 20
 """Up to so many columns get a line each; of more, those of a kind share one."""
@@ -62,8 +62,8 @@ def show_columns(encoder: TableEncoder, left_out: dict[str, str]) -> None:
 
 def kind_of(column: Any) -> tuple[str, str]:
     """A column's kind, and what was found in it."""
-    from nrf.detect.columns import BooleanColumn, CategoricalColumn, DatetimeColumn, DroppedColumn
-    from nrf.detect.values import from_seconds
+    from nrf.detect.tables.column import BooleanColumn, CategoricalColumn, DatetimeColumn, DroppedColumn
+    from nrf.detect.tables.values import from_seconds
 
     missing = ", some missing" if getattr(column, "has_missing", False) else ""
     match column:

@@ -11,9 +11,9 @@ from nrf.errors import InputError
 
 
 def train(arguments: list[str]) -> int:
-    from nrf.experiments.presets import PRESETS, find_preset
-    from nrf.experiments.run import TrainRequest, stored_preset
-    from nrf.experiments.run import train as run_training
+    from nrf.runs.presets import PRESETS, find_preset
+    from nrf.runs.train import TrainRequest, stored_preset
+    from nrf.runs.train import train as run_training
     from nrf.training import RunFolder
 
     if not arguments or arguments[0] in ("-h", "--help"):

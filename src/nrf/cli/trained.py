@@ -38,7 +38,7 @@ def sample(
         replica: Which model of a run with --replicas, from 0.
         seed: Seed of the draw.
     """
-    from nrf.experiments.trained import Trained
+    from nrf.runs.trained import Trained
 
     require_output(out, ".npz", ".png")
     changes = {"n_steps": steps, "temperature": temperature, "step_size": step_size}
@@ -81,7 +81,7 @@ def revise(
         seed: Seed of the noise.
     """
     from nrf.data import read_array
-    from nrf.experiments.trained import Trained
+    from nrf.runs.trained import Trained
 
     require_output(out, ".npz", ".png")
     trained = Trained.load(folder, averaged=averaged, replica=replica)
@@ -109,7 +109,7 @@ def score(folder: Folder, input: Input, /, *, out: Path, averaged: bool = False,
     import numpy as np
 
     from nrf.data import read_array
-    from nrf.experiments.trained import Trained
+    from nrf.runs.trained import Trained
 
     require_output(out, ".csv", ".npy", ".npz")
     trained = Trained.load(folder, averaged=averaged, replica=replica)
@@ -148,8 +148,8 @@ def interpolate(
         replica: Which model of a run with --replicas, from 0.
         seed: Seed of the codes.
     """
-    from nrf.experiments import figures
-    from nrf.experiments.trained import Trained
+    from nrf import figures
+    from nrf.runs.trained import Trained
 
     require_output(out, ".png")
     trained = Trained.load(folder, averaged=averaged, replica=replica)
@@ -172,7 +172,7 @@ def _write_npz(path: Path, **arrays: Any) -> None:
 
 def _draw(dataset: str, x: Any, out: Path) -> None:
     """Points if they have two dimensions, else a square of images."""
-    from nrf.experiments import figures
+    from nrf import figures
 
     if x.shape[1:] == (2,):
         figures.save(figures.points({"samples": x}), out)

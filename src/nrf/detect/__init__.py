@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from nrf.detect.calibration import Calibration, false_discoveries
-from nrf.detect.columns import SchemaError
 from nrf.detect.detector import NRFDetector
-from nrf.detect.encoder import TableEncoder
 from nrf.detect.features import OneSided, PrincipalComponents, TurnFeatures
+from nrf.detect.tables.column import SchemaError
+from nrf.detect.tables.schema import TableEncoder
 
 __all__ = [
     "Calibration",

@@ -21,15 +21,15 @@ from nrf.detect.calibration import (
     rows_needed,
     rows_to_hold_out,
 )
-from nrf.detect.columns import Scaling
-from nrf.detect.files import FileColumns
-from nrf.detect.frames import taken
-from nrf.detect.health import check_training
+from nrf.detect.checkup import check_training
+from nrf.detect.defaults import Recipe, recipe_for, spacing_of
 from nrf.detect.members import Members, build_members, train_members
 from nrf.detect.parallel import in_threads, parts_of
 from nrf.detect.parameters import check_parameters
-from nrf.detect.recipe import Recipe, recipe_for, spacing_of
 from nrf.detect.rows import RowReader, require_finite_rows
+from nrf.detect.tables.column import Scaling
+from nrf.detect.tables.files import FileColumns
+from nrf.detect.tables.frame import taken
 from nrf.detect.thresholds import Thresholds
 from nrf.errors import InputError
 from nrf.models import LatentGenerator
@@ -388,8 +388,8 @@ class NRFDetector(RowReader, Thresholds, OutlierMixin, BaseEstimator):  # type: 
         return load(Path(path), **modules)
 
     def export(self, path: str | Path, form: Literal["onnx"] = "onnx") -> None:
-        """Write encoding and potential as one ONNX graph; see :mod:`nrf.detect.export`."""
-        from nrf.detect.export import export_onnx
+        """Write encoding and potential as one ONNX graph; see :mod:`nrf.detect.onnx`."""
+        from nrf.detect.onnx import export_onnx
 
         if form != "onnx":
             raise InputError(f"the only form to export to is 'onnx', got {form!r}")

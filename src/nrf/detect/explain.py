@@ -18,11 +18,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nrf.detect.columns import CategoricalColumn, DatetimeColumn, DroppedColumn, NumericColumn
-from nrf.detect.encoder import TableEncoder
 from nrf.detect.features import PrincipalComponents
-from nrf.detect.given import GivenRows, Novelty, given_rows, novelties
-from nrf.detect.values import from_seconds
+from nrf.detect.tables.column import CategoricalColumn, DatetimeColumn, DroppedColumn, NumericColumn
+from nrf.detect.tables.given import GivenRows, Novelty, given_rows, novelties
+from nrf.detect.tables.schema import TableEncoder
+from nrf.detect.tables.values import from_seconds
 from nrf.errors import InputError
 from nrf.networks import Snapshot
 from nrf.samplers import SGLD, Position, run

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from nrf.detect.calibration import ROUNDING
+from nrf.detect.defaults import Recipe
 from nrf.detect.parallel import one_thread
-from nrf.detect.recipe import Recipe
 from nrf.errors import InputError, NonFiniteError
 from nrf.learners import side_by_side
 from nrf.learners.base import Learner

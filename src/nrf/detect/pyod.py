@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
-from nrf.detect.columns import Scaling
 from nrf.detect.detector import NRFDetector
+from nrf.detect.tables.column import Scaling
 from nrf.errors import InputError
 from nrf.models import LatentGenerator
 

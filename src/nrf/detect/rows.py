@@ -12,11 +12,11 @@ from sklearn.base import clone
 from sklearn.utils.validation import validate_data
 from torch import Tensor
 
-from nrf.detect.columns import Scaling
-from nrf.detect.encoder import TableEncoder
 from nrf.detect.features import components_for
-from nrf.detect.frames import Frame, as_columns, in_common_form, is_table
 from nrf.detect.pixels import PixelScale
+from nrf.detect.tables.column import Scaling
+from nrf.detect.tables.frame import Frame, as_columns, in_common_form, is_table
+from nrf.detect.tables.schema import TableEncoder
 from nrf.errors import InputError
 
 

@@ -12,8 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nrf.detect.encoder import TableEncoder
-from nrf.detect.frames import Frame, as_array, as_columns, in_common_form, is_table
+from nrf.detect.tables.frame import Frame, as_array, as_columns, in_common_form, is_table
+from nrf.detect.tables.schema import TableEncoder
 from nrf.errors import InputError
 from nrf.metrics import auroc
 
@@ -117,8 +117,8 @@ def synthetic_auroc(detector: Any, X: Any, y: Any = None, *, seed: int = 0) -> f
 
     A pipeline, or another detector with scikit-learn's interface, is scored as a whole: anomalies are made of the rows
     it is given, not of what its last step gets. So all candidates of a search face the same anomalies, also where they
-    differ in an earlier step. The rows are encoded and decoded by a :class:`nrf.detect.encoder.TableEncoder` of their
-    own, which leaves missing values, categories and dates what they are; numbers become 64-bit floats. Steps before the
+    differ in an earlier step. The rows are encoded and decoded by a
+    :class:`nrf.detect.tables.schema.TableEncoder` of their own, which leaves missing values, categories and dates what they are; numbers become 64-bit floats. Steps before the
     detector must take values they have not seen.
 
     Args:

@@ -25,13 +25,11 @@ from safetensors.torch import save as save_tensors
 
 from nrf.config import from_json, to_json
 from nrf.detect.calibration import FALSE_ALARM_RATE, Calibration, ThresholdRule
-from nrf.detect.encoder import TableEncoder
+from nrf.detect.defaults import Recipe
 from nrf.detect.features import from_stored, stored
-from nrf.detect.files import FileColumns
 from nrf.detect.members import Members
 from nrf.detect.parameters import check_device, check_parameters
 from nrf.detect.pixels import PixelScale
-from nrf.detect.recipe import Recipe
 from nrf.detect.stored_checks import (
     MOST_JSON,
     check_columns,
@@ -46,6 +44,8 @@ from nrf.detect.stored_checks import (
     parsed,
     whole,
 )
+from nrf.detect.tables.files import FileColumns
+from nrf.detect.tables.schema import TableEncoder
 from nrf.errors import CheckpointError, InputError
 from nrf.files import write_atomically
 from nrf.training.checkpoint import versions

@@ -18,11 +18,11 @@ import torch
 from torch import Tensor, nn
 
 from nrf.detect.calibration import CalibratedOn
-from nrf.detect.columns import CategoricalColumn
-from nrf.detect.encoder import TableEncoder
+from nrf.detect.defaults import Recipe
 from nrf.detect.members import Members
 from nrf.detect.pixels import PixelScale
-from nrf.detect.recipe import Recipe
+from nrf.detect.tables.column import CategoricalColumn
+from nrf.detect.tables.schema import TableEncoder
 from nrf.errors import InputError
 from nrf.models import LatentGenerator
 

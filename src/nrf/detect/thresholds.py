@@ -20,8 +20,8 @@ from nrf.detect.calibration import (
     false_discoveries,
     warn_if_too_few,
 )
-from nrf.detect.encoder import TableEncoder
 from nrf.detect.members import Members
+from nrf.detect.tables.schema import TableEncoder
 from nrf.errors import InputError
 
 Floats = NDArray[np.float64]

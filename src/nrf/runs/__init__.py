@@ -1,0 +1,1 @@
+"""Training a preset, and what has been trained."""
