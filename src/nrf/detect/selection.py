@@ -118,8 +118,8 @@ def synthetic_auroc(detector: Any, X: Any, y: Any = None, *, seed: int = 0) -> f
     A pipeline, or another detector with scikit-learn's interface, is scored as a whole: anomalies are made of the rows
     it is given, not of what its last step gets. So all candidates of a search face the same anomalies, also where they
     differ in an earlier step. The rows are encoded and decoded by a
-    :class:`nrf.detect.tables.schema.TableEncoder` of their own, which leaves missing values, categories and dates what they are; numbers become 64-bit floats. Steps before the
-    detector must take values they have not seen.
+    :class:`nrf.detect.tables.schema.TableEncoder` of their own, which leaves missing values, categories and dates
+    what they are; numbers become 64-bit floats. Steps before the detector must take values they have not seen.
 
     Args:
         detector: A fitted detector, or a fitted pipeline that ends in one; it must have ``score_samples``.
