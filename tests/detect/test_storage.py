@@ -97,7 +97,7 @@ def test_a_detector_is_whole_whenever_a_save_is_killed(world, tmp_path):
     second.save(path)
     first.save(path)
     both = time.perf_counter() - begun
-    seen, left = set(), []
+    seen, whole = set(), len(list(path.iterdir()))
 
     def saves():
         while True:
@@ -110,9 +110,9 @@ def test_a_detector_is_whole_whenever_a_save_is_killed(world, tmp_path):
         os.kill(child, signal.SIGKILL)
         assert exit_code(child) == -signal.SIGKILL
         seen.add(NRFDetector.load(path).score_samples(rows).tobytes())
-        left.append(len(list(path.iterdir())))
-    assert seen == known, "the old one and the new one, each in some of the rounds"
-    assert max(left) <= 5, "what is left over does not pile up"
+    assert seen <= known, "the old one or the new one, nothing between"
+    second.save(path)
+    assert len(list(path.iterdir())) == whole, "what is left over is swept"
     first.save(path)
     assert len(list(path.iterdir())) == 2
 
@@ -525,7 +525,7 @@ def damage_many(home, scratch, n, headroom):
 def test_two_hundred_damaged_files_are_refused_or_harmless(world, tmp_path):
     code = (
         "import json, sys, torch; torch.set_num_threads(1); sys.path.insert(0, sys.argv[1]); "
-        "from test_detect_storage import damage_many; "
+        "from test_storage import damage_many; "
         "print(json.dumps(damage_many(sys.argv[2], sys.argv[3], 200, 300 * 2**20)))"
     )
     command = [sys.executable, "-c", code, str(Path(__file__).parent), str(world[0]), str(tmp_path)]
