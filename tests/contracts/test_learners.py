@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+import nrf.learners
 from nrf.config import from_json, to_json
 from nrf.errors import NonFiniteError
 from nrf.learners import LEARNERS, Revision, as_replicas
@@ -175,3 +176,10 @@ def test_replicas_do_not_feel_each_other(make):
     for key, value in ends[0].items():
         first, same = value.chunk(2)[0], ends[1][key].chunk(2)[0]
         assert torch.equal(first, same), key
+
+
+def test_the_former_name_of_as_replicas_still_works():
+    with pytest.warns(DeprecationWarning, match="its name is as_replicas now"):
+        assert nrf.learners.side_by_side is as_replicas
+    with pytest.raises(AttributeError, match="no attribute 'side_by'"):
+        nrf.learners.side_by  # noqa: B018

@@ -23,6 +23,7 @@ from nrf.detect.replicas import Replicas
 from nrf.detect.tables.column import CategoricalColumn
 from nrf.detect.tables.schema import TableEncoder
 from nrf.errors import InputError
+from nrf.learners import InclusiveConfig
 from nrf.models import LatentGenerator
 from nrf.runs.spec import PairSpec
 
@@ -107,6 +108,8 @@ def check_sizes(encoder: TableEncoder | None, spec: PairSpec, own: Own, tensors:
     buckets = sum(c.hashed_buckets or 0 for c in columns if isinstance(c, CategoricalColumn))
     if buckets > numbers:
         raise InputError(f"the encoder has {buckets} buckets, the weights have {numbers} numbers")
+    if not isinstance(spec.learner, InclusiveConfig):  # others may have a memory of any size
+        raise InputError(f"its learner is a {type(spec.learner).__name__}, that of a detector an InclusiveConfig")
     for network in [n for n, o in zip((spec.potential, spec.generator), own, strict=True) if o is None]:
         for name, value in _sizes(network):
             if not 1 <= value <= numbers:
