@@ -55,6 +55,7 @@ def test_a_file_keeps_to_its_room(path):
     assert room in FLOOR, f"{room} has no floor: add it to docs/architecture.md and to this test"
     for module in _imports(tree):
         assert module.split(".")[0] not in {"pickle", "dill", "cloudpickle", "torchvision"}, module
+        assert module.split(".")[0] != "tyro" or room == "cli", "only the command line reads arguments"
         if not module.startswith("nrf.") or module == "nrf.__version__":
             continue
         other = module.split(".")[1]

@@ -15,7 +15,7 @@ from nrf.cli.main import main
 from nrf.errors import InputError
 from nrf.reproduce.runner.record import Record
 from nrf.runs.presets import find_preset
-from nrf.runs.spec import build_learner
+from nrf.runs.spec import Preset
 from nrf.seeds import stream
 from speed import bench, training
 from speed.detection import _fitted, _streamed, rows_of, shuffled
@@ -40,7 +40,7 @@ def small(case):
 def test_our_revision_ends_where_the_plain_one_does(case):
     preset, data = small(case)
     preset = replace(preset, sampler=replace(preset.sampler, temperature=0.0))
-    learner = build_learner(preset, data)
+    learner = preset.build(data, preset.seeds)
     x, h = learner.generator.propose(6, stream(0, "x"))
     ours, _ = learner.revise(x, h, stream(0, "steps"))
     plain = plain_revision(learner.potential, preset.sampler, x, preset.revision.n_steps)
@@ -51,8 +51,8 @@ def test_our_revision_ends_where_the_plain_one_does(case):
 @pytest.mark.parametrize("case", CASES)
 def test_the_plain_loop_trains_both_networks(case, monkeypatch):
     preset, data = small(case)
-    learner = build_learner(preset, data)
-    monkeypatch.setattr("speed.reference.build_learner", lambda *_: learner)
+    learner = preset.build(data, preset.seeds)
+    monkeypatch.setattr(Preset, "build", lambda *_: learner)
     before = {name: [p.clone() for p in m.parameters() if p.requires_grad] for name, m in learner.modules.items()}
     iterate = plain_iteration(preset, data)
     iterate()

@@ -25,7 +25,7 @@ from nrf.networks import MLPPotential, Snapshot
 from nrf.networks.layers import normalised
 from nrf.reproduce.baselines import DAGMM
 from nrf.runs.presets import find_preset
-from nrf.runs.spec import Preset, build_learner
+from nrf.runs.spec import Preset
 from nrf.seeds import DrawsFrom, stream
 from nrf.training import Trainer
 
@@ -118,7 +118,7 @@ def test_learners_in_threads() -> None:
 
     def learn(i: int) -> list[Tensor]:
         preset = small(i)
-        learner = build_learner(preset, data)
+        learner = preset.build(data, preset.seeds)
         Trainer(learner, data, preset.train, [i]).fit(quiet=True)
         return [v for m in learner.modules.values() for v in m.state_dict().values()]
 

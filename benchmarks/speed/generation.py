@@ -12,7 +12,7 @@ from torch import Tensor
 from nrf.learners import Learner, SNGANConfig
 from nrf.reproduce.runner.record import Row
 from nrf.runs.presets import find_preset
-from nrf.runs.spec import Preset, build_learner
+from nrf.runs.spec import Preset
 from nrf.seeds import stream
 from speed.machine import operations
 from speed.timing import QUICK, Block, Effort, in_turn
@@ -29,7 +29,7 @@ def generation(effort: Effort) -> Iterator[Row]:
         preset = _sized(find_preset(name), batch, quick=effort is QUICK)
         methods = {"inclusive-NRF": preset, "SNGAN": _adversarial(preset)}
         data = 2 * torch.rand((batch, *SHAPE), generator=stream(0, "bench rows")) - 1
-        learners = {method: build_learner(sized, data) for method, sized in methods.items()}
+        learners = {method: sized.build(data, sized.seeds) for method, sized in methods.items()}
         blocks: dict[str, Block] = {method: _iteration(learner, data) for method, learner in learners.items()}
         case = f"{name}, batches of {batch}"
         for method, block in blocks.items():

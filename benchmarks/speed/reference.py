@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from nrf.errors import InputError
 from nrf.learners import InclusiveConfig
 from nrf.losses import control_loss, potential_loss, regression_loss
-from nrf.runs.spec import Preset, build_learner
+from nrf.runs.spec import Preset
 from nrf.samplers import SGHMC, SGLD
 
 
@@ -45,7 +45,7 @@ def plain_iteration(preset: Preset, data: Tensor) -> Callable[[], None]:
         or not isinstance(config, InclusiveConfig)
     ):
         raise InputError("the plain loop is written for inclusive learning with SGLD or SGHMC steps of x")
-    modules = build_learner(preset, data).modules
+    modules = preset.build(data, preset.seeds).modules
     for network in modules.values():
         network.apply(_with_torch_tanh)
     u, q = modules["potential"], modules["generator"]

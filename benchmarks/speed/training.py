@@ -14,7 +14,7 @@ from nrf.learners.inclusive import Inclusive, likelihood_step
 from nrf.networks import Shape
 from nrf.reproduce.runner.record import Row
 from nrf.runs.presets import find_preset
-from nrf.runs.spec import Preset, build_learner
+from nrf.runs.spec import Preset
 from nrf.seeds import stream, streams
 from nrf.training.batches import Batches
 from nrf.training.trainer import COMPILE_FROM
@@ -134,7 +134,7 @@ def _threads(preset: Preset) -> int:
 def _learner(preset: Preset, shape: Shape, n_rows: int) -> tuple[SamplingLearner, Tensor]:
     """The preset's learner on drawn rows, compiled where its trainer would."""
     data = torch.rand((ROWS, *shape), generator=stream(0, "bench rows"))
-    learner = build_learner(preset, data)
+    learner = preset.build(data, preset.seeds)
     assert isinstance(learner, SamplingLearner)
     if preset.train.length(n_rows // preset.train.batch_size) >= COMPILE_FROM:
         learner.compile()

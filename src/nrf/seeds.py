@@ -1,6 +1,6 @@
 """Independent random streams from one seed, and draws from them.
 
-Code that trains draws through the functions here, so that one model (a generator) and several models side by side
+Code that trains draws through the functions here, so that one model (a generator) and several replicas of it
 (:class:`Streams`, one generator each) are the same to it.
 """
 
@@ -115,7 +115,7 @@ class Recorder:
 
 Seeded = torch.Generator | Streams | Shard
 Rng = Seeded | Tape | Recorder
-"""The randomness of one model, of replicas side by side, or of one rank; or what a compiler needs in its place."""
+"""The randomness of one model, of replicas, or of one rank; or what a compiler needs in its place."""
 Drawn = tuple[Sequence[int], torch.dtype | None]
 
 

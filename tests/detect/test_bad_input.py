@@ -647,7 +647,7 @@ TAMPERED = {
     "another number of members": (change("members", "count", 7), "cannot be read|damaged"),
     "another shape": (change("members", "shape", [3]), "cannot be read|damaged"),
     "scale 0": (change(*COLUMN, "scale", 0), "column 'size' needs finite numbers|damaged"),
-    "no recipe": (change("recipe", None), "Recipe|damaged"),
+    "no recipe": (change("recipe", None), "PairSpec|damaged"),
     "encoder of another version": (change("encoder", "version", 9), "version 9|damaged"),
     "modules of the user": (change("custom_modules", ["potential"]), "give them to load|damaged"),
     "median changed": (change(*COLUMN, "median", 5.0), "damaged"),

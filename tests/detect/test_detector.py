@@ -24,8 +24,7 @@ from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardSc
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import nn
 
-from nrf.detect import NRFDetector, TurnFeatures, parallel
-from nrf.detect import defaults as recipe
+from nrf.detect import NRFDetector, TurnFeatures, defaults, parallel
 from nrf.detect.explain import _Field, counterfactual_images, revised_rows
 from nrf.detect.selection import labelled_auroc, made_anomalies, made_images, synthetic_auroc
 from nrf.detect.storage import _digest
@@ -165,7 +164,7 @@ def test_callbacks_can_score_with_the_model_as_it_is(ring, combine):
 
 
 def test_of_many_rows_the_averaged_weights_are_used(ring, monkeypatch, tmp_path):
-    monkeypatch.setattr(recipe, "MANY_ROWS", 50)
+    monkeypatch.setattr(defaults, "MANY_ROWS", 50)
     seen = []
     settings = FAST | {"iterations": 30, "batch_size": 60}
     detector = NRFDetector(**settings, callbacks=[lambda d, n: seen.append(d.score_samples(ring[0]))]).fit(ring[0])

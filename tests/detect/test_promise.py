@@ -109,13 +109,13 @@ def test_the_rate_is_kept_where_new_rows_have_what_no_training_row_has(case):
 def trained_on(monkeypatch):
     """Rows that the networks are given, in the order of the fits."""
     seen = []
-    train = detector_module.train_members
+    train = detector_module.train_replicas
 
-    def watched(recipe, data, *rest, **options):
+    def watched(spec, data, *rest, **options):
         seen.append(data.clone())
-        return train(recipe, data, *rest, **options)
+        return train(spec, data, *rest, **options)
 
-    monkeypatch.setattr(detector_module, "train_members", watched)
+    monkeypatch.setattr(detector_module, "train_replicas", watched)
     return seen
 
 

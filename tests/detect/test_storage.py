@@ -25,9 +25,11 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 
 from nrf import NRFDetector
+from nrf.config import to_json
 from nrf.detect import storage
 from nrf.detect.storage import _digest
 from nrf.errors import CheckpointError, InputError
+from nrf.learners import ReplayConfig
 
 TINY = {"iterations": 4, "widths": (6,), "latent_dim": 2, "batch_size": 32, "random_state": 0, "verbose": 0}
 OLD = Path(__file__).parents[1] / "fixtures" / "detector-0.1.0"
@@ -318,6 +320,10 @@ HOSTILE = {
     "a wide network, but not too wide": (put("recipe", "potential", "widths", [1000]), "original|bias"),
     "many layers": (put("recipe", "potential", "widths", [1] * 10**6), "widths of MLPPotential are 1000000"),
     "a long code": (put("recipe", "generator", "latent_dim", 10**8), "latent_dim of MLPGenerator is 100000000"),
+    "a learner with a memory": (
+        put("recipe", "learner", to_json(ReplayConfig(buffer_size=10**9))),
+        "its learner is a ReplayConfig",
+    ),
     "a large shape": (put("members", "shape", [10**9]), "rows of shape .1000000000."),
     "many buckets": (
         lambda d: put(*COLUMNS, 2, "examples", [])(d) or put(*COLUMNS, 2, "hashed_buckets", 10**9)(d),

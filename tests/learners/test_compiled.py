@@ -7,7 +7,7 @@ import logging
 import pytest
 import torch
 
-from nrf.learners import InclusiveConfig, PCDConfig, Revision, side_by_side
+from nrf.learners import InclusiveConfig, PCDConfig, Revision, as_replicas
 from nrf.learners.reviser import Reviser
 from nrf.networks import MLPGenerator, MLPPotential, OneClassCNNGenerator, OneClassCNNPotential, Snapshot, stack
 from nrf.samplers import BAOAB, SGHMC, SGLD, CoopNet
@@ -111,7 +111,7 @@ def test_a_compiled_iteration_takes_the_same_steps(case):
         ]
         for _, q in pairs:  # a bias before a batch norm has no gradient but rounding, of which Adam would make steps
             q.network[0].bias.requires_grad_(False)
-        return side_by_side([config.build(*pair, sampler, revision) for pair in pairs])
+        return as_replicas([config.build(*pair, sampler, revision) for pair in pairs])
 
     ours, plain = learner(), learner()
     first = {f"{n} {k}": v.clone() for n, m in ours.modules.items() for k, v in m.state_dict().items()}
@@ -198,7 +198,7 @@ def test_learners_compile_what_can_be_compiled():
     u, q = _pair()
     assert InclusiveConfig().build(u, q, SGLD(), Revision(2)).compile()
     assert PCDConfig().build(u, q, SGLD(), Revision(2)).compile()
-    together = side_by_side([InclusiveConfig().build(*_pair(), SGLD(), Revision(2)) for _ in range(2)])
+    together = as_replicas([InclusiveConfig().build(*_pair(), SGLD(), Revision(2)) for _ in range(2)])
     assert together.compile()
     own_statistics = MLPGenerator(latent_dim=2, widths=(6,), sigma=0.3, statistics="batch").build((2,))
     assert not InclusiveConfig().build(u, own_statistics, SGLD(), Revision(2, "joint")).compile()

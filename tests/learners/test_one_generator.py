@@ -9,7 +9,7 @@ import torch
 
 from nrf.config import from_json, to_json
 from nrf.errors import InputError
-from nrf.learners import CoopNetConfig, InclusiveConfig, Revision, side_by_side
+from nrf.learners import CoopNetConfig, InclusiveConfig, Revision, as_replicas
 from nrf.models import LatentGenerator
 from nrf.networks import (
     MLPGenerator,
@@ -60,7 +60,7 @@ def _learner(kind, target, replicas=1, n_steps=1, sigma=1e-6):
     config = (CoopNetConfig if conditional else InclusiveConfig)(generator_lr=0.01)
     revision = Revision(n_steps, target)
     pairs = [_pair(kind, 0.0 if target == "x" else sigma) for _ in range(replicas)]
-    return side_by_side([config.build(*pair, sampler, revision) for pair in pairs])
+    return as_replicas([config.build(*pair, sampler, revision) for pair in pairs])
 
 
 def _update(learner, kind, n=8):

@@ -18,7 +18,7 @@ import pytest
 from sklearn import datasets
 
 from nrf.config import to_json
-from nrf.detect.defaults import recipe_for
+from nrf.detect.defaults import spec_for
 from nrf.errors import InputError
 from nrf.reproduce.detectors.experiment import QUICK, RANK, Detectors, DetectorsConfig, ranks, run_cell
 from nrf.reproduce.detectors.methods import CONTROL, METHODS, OURS, Method, find_method, measure
@@ -280,7 +280,7 @@ def test_one_seed_has_no_spread(tmp_path):
 
 def test_other_defaults_of_ours_are_another_experiment():
     """The settings name the folder of the cells, so they must tell old defaults from new ones."""
-    changed = replace(DetectorsConfig(), defaults=(recipe_for(100, (60,), {"sigma": 0.123}),))
+    changed = replace(DetectorsConfig(), defaults=(spec_for(100, (60,), {"sigma": 0.123}),))
     settings = to_json(DetectorsConfig())
     assert json.dumps(settings) != json.dumps(to_json(changed))
     assert "sigma" in json.dumps(settings)

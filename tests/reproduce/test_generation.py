@@ -22,7 +22,6 @@ from nrf.reproduce.generation.interpolation import Interpolation
 from nrf.reproduce.runner.cells import Options, reproduce
 from nrf.runs import judge
 from nrf.runs.presets import find_preset
-from nrf.runs.spec import build_learner, build_models
 from nrf.runs.train import train
 from nrf.runs.trained import Trained
 from nrf.seeds import stream
@@ -79,7 +78,8 @@ def test_each_draw_of_a_score_is_of_as_many_images_as_one_has(invented, monkeypa
     monkeypatch.setattr(judge, "frechet_distance", lambda real, fake: distances.append(len(fake)) or 0.0)
     config = replace(Generation("cifar10-generation").config(quick=True), samples=30, draws=3, final_samples=60)
     line = config.lines[1]  # generation alone
-    model = Trained(sized(config, line), *build_models(sized(config, line), (3, 32, 32)), (3, 32, 32), 0)
+    preset = sized(config, line)
+    model = Trained(preset, *preset.networks((3, 32, 32), preset.seed), (3, 32, 32), 0)
     found = generation_runs._final(config, line, judge.judge(generation_runs.dataset(None)), model)
     assert seen == [(90, 3)]
     assert distances == [30, 60]  # of one draw to the test images, of as many as are asked for to the training images
@@ -245,7 +245,7 @@ def test_channels_last_is_the_same_run_in_another_order_of_memory():
     for last in (False, True):
         preset = _preset(channels_last=last)
         data = torch.from_numpy(_cifar().train)
-        learner = build_learner(preset, data)
+        learner = preset.build(data, preset.seeds)
         found = []
         trainer = Trainer(learner, data, preset.train, [0])
         trainer.fit(quiet=True, on_log=lambda trainer, row, found=found: found.append(row) or False)
@@ -263,7 +263,7 @@ def test_bfloat16_keeps_weights_in_32_bits_and_comes_near(name):
     batch = torch.from_numpy(_cifar().train[:8])
     found = []
     for half in (False, True):
-        learner = build_learner(preset, batch)
+        learner = preset.build(batch, preset.seeds)
         with torch.autocast("cpu", torch.bfloat16, enabled=half, cache_enabled=False):
             found.append(learner.update(batch, stream(0, "test")))
         assert {p.dtype for p in learner.modules["potential"].parameters()} == {torch.float32}
@@ -277,7 +277,7 @@ def test_the_option_reaches_the_networks(monkeypatch):
     seen = []
     preset = _preset(precision="bfloat16")
     data = torch.from_numpy(_cifar().train)
-    learner = build_learner(preset, data)
+    learner = preset.build(data, preset.seeds)
     update = learner.update
     monkeypatch.setattr(learner, "update", lambda *a: seen.append(torch.is_autocast_enabled("cpu")) or update(*a))
     Trainer(learner, data, preset.train, [0]).fit(quiet=True)

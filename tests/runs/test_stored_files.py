@@ -117,7 +117,7 @@ def test_a_detector_from_before_a_field_has_its_default(old_detector):
     ("change", "message"),
     [
         (lambda d: d.pop("recipe"), "fields missing or unknown: recipe"),
-        (lambda d: d["recipe"].pop("potential"), r"config \(Recipe\).*missing \['potential'\]"),
+        (lambda d: d["recipe"].pop("potential"), r"config \(PairSpec\).*missing \['potential'\]"),
         (lambda d: d.update(of_the_future=1), "fields missing or unknown: of_the_future"),
         (lambda d: d["parameters"].update(of_the_future=1), "of_the_future"),
         (lambda d: d["recipe"]["train"].update(of_the_future=1), r"unknown \['of_the_future'\]"),

@@ -13,7 +13,7 @@ from nrf.models import joined
 from nrf.networks import MLPGenerator, MLPPotential, batch_norms
 from nrf.runs.pictures import model_of
 from nrf.runs.presets import PRESETS
-from nrf.runs.spec import build_learner, build_models, load_splits
+from nrf.runs.spec import load_splits
 from nrf.runs.train import train
 from nrf.runs.trained import Trained
 from nrf.samplers import SGLD
@@ -81,7 +81,7 @@ def test_those_of_an_averaged_potential_are_over_data_and_samples(learner):
 
 
 def _trained(preset, data):
-    trainer = Trainer(build_learner(preset, data), data, preset.train, preset.seeds)
+    trainer = Trainer(preset.build(data, preset.seeds), data, preset.train, preset.seeds)
     trainer.fit(quiet=True)
     return trainer
 
@@ -126,8 +126,8 @@ def test_rows_that_are_watched_are_not_initialised_on(replicas):
     watched, _ = set_aside(data, 0.25, 3)
     other = data.clone()
     other[(data[:, None] == watched[None]).all(-1).any(1)] = 100.0
-    one, same = (build_learner(preset, rows).modules["potential"].state_dict() for rows in (data, other))
-    plain = build_models(preset, (2,))[0].state_dict()
+    one, same = (preset.build(rows, preset.seeds).modules["potential"].state_dict() for rows in (data, other))
+    plain = preset.networks((2,), preset.seed)[0].state_dict()
     assert all(torch.equal(one[k], same[k]) for k in one)
     assert replicas > 1 or any(not torch.equal(one[k], plain[k]) for k in one)
 

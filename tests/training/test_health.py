@@ -14,7 +14,6 @@ from scipy.stats import spearmanr
 from nrf.errors import InputError, NonFiniteError
 from nrf.networks import MLPGenerator, MLPPotential
 from nrf.runs.presets import find_preset
-from nrf.runs.spec import build_learner
 from nrf.runs.train import train
 from nrf.samplers import SGLD
 from nrf.training import RunFolder, TrainConfig, Trainer
@@ -30,13 +29,13 @@ def config(**changes):
 
 
 def trainer(preset=PRESET, **changes):
-    learner = build_learner(preset, DATA)
+    learner = preset.build(DATA, preset.seeds)
     return Trainer(learner, DATA, config(**changes), preset.seeds)
 
 
 @pytest.fixture
 def health():
-    learner = build_learner(PRESET, DATA)
+    learner = PRESET.build(DATA, PRESET.seeds)
     return Health(learner, DATA[:50], DATA[50:], 30, [0])
 
 
@@ -70,7 +69,7 @@ def test_samples_far_away_are_counted(health):
 def test_a_column_that_never_changes_is_measured_by_the_widest_range():
     """One level of a category that training rows never have must not make every sample count as lost."""
     constant = torch.cat([DATA[:, :1], torch.zeros(len(DATA), 1)], 1)
-    learner = build_learner(PRESET, constant)
+    learner = PRESET.build(constant, PRESET.seeds)
     with torch.no_grad():
         bias = learner.generator.network[-3].bias
         bias.copy_(torch.tensor([0.0, 1.0]) * 0.5 * float(DATA[:, 0].max() - DATA[:, 0].min()))
@@ -81,7 +80,8 @@ def test_a_column_that_never_changes_is_measured_by_the_widest_range():
 def test_all_pixels_of_images_have_one_range():
     images = torch.zeros(20, 1, 4, 4)
     images[:, :, 0, 0] = torch.linspace(0, 1, 20)[:, None]
-    learner = build_learner(replace(PRESET, potential=MLPPotential(), generator=MLPGenerator(sigma=0.0)), images)
+    preset = replace(PRESET, potential=MLPPotential(), generator=MLPGenerator(sigma=0.0))
+    learner = preset.build(images, preset.seeds)
     health = Health(learner, images[:5], images, 10, [0])
     assert (health._low, health._high, health._span) == (0.0, 1.0, 1.0)
 

@@ -13,7 +13,6 @@ from nrf.cli import main
 from nrf.errors import InputError
 from nrf.ranks import Ranks
 from nrf.runs.presets import find_preset
-from nrf.runs.spec import build_learner
 from nrf.seeds import Shard, rand, randn, stream
 from nrf.training import RunFolder, Trainer
 from nrf.training.checkpoint import read
@@ -63,7 +62,7 @@ def test_a_run_of_two_is_resumed_by_one_and_the_other_way(tmp_path):
 def test_what_ranks_cannot_share_is_refused():
     preset = find_preset("digits")
     data = torch.rand(50, 64)
-    learner = build_learner(preset, data)
+    learner = preset.build(data, preset.seeds)
     with pytest.raises(InputError, match="a batch of 50 rows cannot be shared by 3 ranks"):
         Trainer(learner, data, preset.train, [0], ranks=Ranks(0, 3))
 

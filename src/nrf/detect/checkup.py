@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nrf.detect.members import Members
+from nrf.detect.replicas import Replicas
 from nrf.detect.selection import anomalies_of
 
 MOST_ROWS = 500
@@ -23,8 +23,8 @@ GOOD = 0.95
 
 
 def check_training(
-    trained: Members,
-    untrained: Callable[[], Members],
+    trained: Replicas,
+    untrained: Callable[[], Replicas],
     held: Tensor,
     *,
     groups: Sequence[slice] | None = None,
@@ -52,7 +52,7 @@ def check_training(
         return None
     rows = held[:MOST_ROWS]
     anomalies = anomalies_of(rows, groups=groups)
-    after, before = (_won(members, rows, anomalies) for members in (trained, untrained()))
+    after, before = (_won(replicas, rows, anomalies) for replicas in (trained, untrained()))
     gains = after - before
     hopes = gains.mean(1) + gains.std(1) / np.sqrt(len(rows))
     found = {"synthetic_auroc": float(after.mean()), "untrained_synthetic_auroc": float(before.mean())}
@@ -66,11 +66,11 @@ def check_training(
     return found
 
 
-def _won(members: Members, rows: Tensor, anomalies: dict[str, Tensor]) -> NDArray[np.float64]:
+def _won(replicas: Replicas, rows: Tensor, anomalies: dict[str, Tensor]) -> NDArray[np.float64]:
     """For each kind of anomaly, of each normal row: the share of anomalies that score lower. Its mean is the AUROC."""
 
     def score(x: Tensor) -> NDArray[np.float64]:
-        return np.asarray(members.potentials(x).mean(0).double().cpu().numpy())
+        return np.asarray(replicas.potentials(x).mean(0).double().cpu().numpy())
 
     normal, won = score(rows), []
     for made in anomalies.values():

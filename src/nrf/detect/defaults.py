@@ -8,7 +8,7 @@ see docs/detection.md.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -25,7 +25,8 @@ from nrf.networks import (
     StandardCNNGenerator,
     StandardCNNPotential,
 )
-from nrf.samplers import SGLD
+from nrf.runs.spec import GeneratorChoice, PairSpec, PotentialChoice
+from nrf.samplers import SGLD, Sampler
 from nrf.training import TrainConfig
 
 CONFINEMENT = 3.0
@@ -44,21 +45,6 @@ LINE = 10
 SPACING_ROWS = 500
 SPACING_AMONG = 20_000
 
-PotentialConfig = MLPPotential | OneClassCNNPotential | StandardCNNPotential
-GeneratorConfig = MLPGenerator | OneClassCNNGenerator | StandardCNNGenerator
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """Everything a member is trained by."""
-
-    potential: PotentialConfig
-    generator: GeneratorConfig
-    sampler: SGLD
-    revision: Revision
-    learner: InclusiveConfig
-    train: TrainConfig
-
 
 def spacing_of(rows: Tensor) -> float:
     """How far apart rows are: the median distance to the nearest other row, by the root of the number of columns."""
@@ -69,8 +55,8 @@ def spacing_of(rows: Tensor) -> float:
     return float(distances.amin(1).median()) / math.sqrt(among.shape[1])
 
 
-def recipe_for(n_rows: int, shape: Shape, changes: dict[str, Any], spacing: float = 0.0) -> Recipe:
-    """The default recipe for so many rows of that shape, with some of its values given.
+def spec_for(n_rows: int, shape: Shape, changes: dict[str, Any], spacing: float = 0.0) -> PairSpec:
+    """The default spec for so many rows of that shape, with some of its values given.
 
     Args:
         n_rows: Training rows.
@@ -81,9 +67,9 @@ def recipe_for(n_rows: int, shape: Shape, changes: dict[str, Any], spacing: floa
     """
     given = {name: value for name, value in changes.items() if value is not None}
     noise = max(LEAST_NOISE, SMOOTHING * spacing)
-    recipe = _images(shape, noise) if len(shape) == 3 else _table(shape[0], noise)
+    spec = _images(shape, noise) if len(shape) == 3 else _table(shape[0], noise)
     if n_rows > MANY_ROWS and len(shape) == 1:
-        recipe = _calmer(recipe)
+        spec = _calmer(spec)
     batch = min(given.pop("batch_size", _batch(n_rows)), n_rows)
     iterations = given.pop("iterations", _iterations(n_rows, batch))
     train = TrainConfig(
@@ -96,16 +82,16 @@ def recipe_for(n_rows: int, shape: Shape, changes: dict[str, Any], spacing: floa
         ema_decay=AVERAGED if n_rows > MANY_ROWS and len(shape) == 1 else None,
         compile="never",
     )
-    return _with(replace(recipe, train=train), given)
+    return _with(replace(spec, train=train), given)
 
 
-def _table(columns: int, noise: float) -> Recipe:
+def _table(columns: int, noise: float) -> PairSpec:
     """Perceptrons, and a sampler whose step fits the noise.
 
     A step δ is stable where rows vary by more than √(2δ); what has no density at that scale makes the potential grow
     without bound.
     """
-    return Recipe(
+    return PairSpec(
         # Half as wide misses how categories hang together.
         potential=MLPPotential(widths=(256, 128), data_init=True, confinement=CONFINEMENT),
         # Noise as wide as the data: it is what makes the potential fall beside them, in every direction.
@@ -121,32 +107,32 @@ def _table(columns: int, noise: float) -> Recipe:
     )
 
 
-def _calmer(recipe: Recipe) -> Recipe:
+def _calmer(spec: PairSpec) -> PairSpec:
     """For many rows: half the widths, a lower rate, and steps that fall to a fifth in the course of a revision.
 
     Where the potential has become four times as steep as the noise would make it, steps that do not fall throw samples
     to and fro, the potential learns from where they land, and gets steeper still.
     """
     return replace(
-        recipe,
+        spec,
         # With as many rows it is as good, and a million of them are to be scored in a second.
         potential=MLPPotential(widths=(128, 64), data_init=True, confinement=CONFINEMENT),
-        sampler=replace(recipe.sampler, decay=(5.0, 1.0)),
-        learner=replace(recipe.learner, potential_lr=2e-3),
+        sampler=replace(spec.sampler, decay=(5.0, 1.0)),
+        learner=replace(spec.learner, potential_lr=2e-3),
     )
 
 
-def _images(shape: Shape, noise: float) -> Recipe:
+def _images(shape: Shape, noise: float) -> PairSpec:
     """Images in [−1, 1]: the convolutional pair that takes them, or the perceptrons."""
     channels, height, width = shape
     if height != width or height % 8:
         flat = _table(channels * height * width, noise)
         return replace(flat, sampler=replace(flat.sampler, box=(-1.0, 1.0)))
-    potential: PotentialConfig = StandardCNNPotential(norm="weight")
-    generator: GeneratorConfig = StandardCNNGenerator(sigma=0.1)
+    potential: PotentialChoice = StandardCNNPotential(norm="weight")
+    generator: GeneratorChoice = StandardCNNGenerator(sigma=0.1)
     if (height, channels) == (32, 3):
         potential, generator = OneClassCNNPotential(data_init=True), OneClassCNNGenerator(sigma=0.1)
-    return Recipe(
+    return PairSpec(
         potential=potential,
         generator=generator,
         sampler=SGLD(step_size=0.003, box=(-1.0, 1.0)),
@@ -169,7 +155,7 @@ def _iterations(n_rows: int, batch: int) -> int:
     return max(min(most, max(400, 3 * n_rows)), math.ceil(n_rows / batch))
 
 
-def _with(recipe: Recipe, given: dict[str, Any]) -> Recipe:
+def _with(spec: PairSpec, given: dict[str, Any]) -> PairSpec:
     """Put given values where they belong."""
     places = {
         "widths": "potential",
@@ -181,21 +167,21 @@ def _with(recipe: Recipe, given: dict[str, Any]) -> Recipe:
     }
     rate = given.pop("learning_rate", None)
     if rate is not None:
-        recipe = replace(recipe, learner=replace(recipe.learner, potential_lr=rate, generator_lr=rate))
+        spec = replace(spec, learner=replace(spec.learner, potential_lr=rate, generator_lr=rate))
     first = given.pop("first_step_size", None)
-    if "widths" in given and not isinstance(recipe.potential, MLPPotential):
+    if "widths" in given and not isinstance(spec.potential, MLPPotential):
         raise InputError("widths are those of perceptrons; images of this shape get a convolutional pair")
     for name, value in given.items():
-        part: Any = getattr(recipe, places[name])
-        recipe = replace(recipe, **{places[name]: replace(part, **{name: value})})
+        part: Any = getattr(spec, places[name])
+        spec = replace(spec, **{places[name]: replace(part, **{name: value})})
     if first is None:
-        return recipe
+        return spec
     if "step_size" not in given and first > 0:  # rows so far apart that their own step is larger: then none falls
-        first = max(first, recipe.sampler.step_size)
-    return replace(recipe, sampler=falling(recipe.sampler, first, recipe.revision.n_steps))
+        first = max(first, spec.sampler.step_size)
+    return replace(spec, sampler=falling(spec.sampler, first, spec.revision.n_steps))
 
 
-def falling(sampler: SGLD, first: float, n_steps: int) -> SGLD:
+def falling(sampler: Sampler, first: float, n_steps: int) -> Sampler:
     """The sampler with steps that fall from the first size to its own in so many steps, nearly by a constant factor.
 
     Example:

@@ -22,10 +22,10 @@ from nrf.detect.calibration import (
     rows_to_hold_out,
 )
 from nrf.detect.checkup import check_training
-from nrf.detect.defaults import Recipe, recipe_for, spacing_of
-from nrf.detect.members import Members, build_members, train_members
+from nrf.detect.defaults import spacing_of, spec_for
 from nrf.detect.parallel import in_threads, parts_of
 from nrf.detect.parameters import check_parameters
+from nrf.detect.replicas import Replicas, train_replicas
 from nrf.detect.rows import RowReader, require_finite_rows
 from nrf.detect.tables.column import Scaling
 from nrf.detect.tables.files import FileColumns
@@ -33,6 +33,7 @@ from nrf.detect.tables.frame import taken
 from nrf.detect.thresholds import Thresholds
 from nrf.errors import InputError
 from nrf.models import LatentGenerator
+from nrf.runs.spec import PairSpec
 from nrf.training import Trainer
 
 if TYPE_CHECKING:
@@ -176,7 +177,7 @@ class NRFDetector(RowReader, Thresholds, OutlierMixin, BaseEstimator):  # type: 
         self.device = device
         self.verbose = verbose
 
-    members_: Members
+    members_: Replicas
     n_iter_: int
     history_: list[dict[str, float]]
     health_: dict[str, float] | None
@@ -273,23 +274,23 @@ class NRFDetector(RowReader, Thresholds, OutlierMixin, BaseEstimator):  # type: 
             seen = learned[:, self.encoder_.learned]
             noise = state.standard_normal(size=tuple(seen.shape)).astype(np.float32) * self.encoder_.jitter()
             seen = seen + torch.from_numpy(noise).to(learned.device)
-        recipe = recipe_for(len(seen), tuple(seen.shape[1:]), self._changes(), spacing_of(seen))
+        spec = spec_for(len(seen), tuple(seen.shape[1:]), self._changes(), spacing_of(seen))
         before = self.members_ if keep else None
         held = self._encode(taken(X, held_places)) if len(held_places) else learned[:0]
         calibrating, calibrated_on = self._calibration_part(held, learned, add=add)
 
-        def build(recipe: Recipe) -> Members:
+        def build(spec: PairSpec) -> Replicas:
             self.history_ = []
-            self.members_ = build_members(recipe, seen, seeds, self.potential, self.generator, surprises)
+            self.members_ = Replicas.of(spec, seen, seeds, self.potential, self.generator, surprises)
             if before is not None:
                 self.members_.go_on_from(before)
             return self.members_
 
-        def untrained() -> Members:
-            members = build_members(self.recipe_, seen, seeds, self.potential, self.generator, surprises)
+        def untrained() -> Replicas:
+            replicas = Replicas.of(self.recipe_, seen, seeds, self.potential, self.generator, surprises)
             if surprises:
-                members.know(learned)
-            return members
+                replicas.know(learned)
+            return replicas
 
         def warn(text: str) -> None:
             warnings.warn(text, RuntimeWarning, stacklevel=6)  # the line that called fit
@@ -307,8 +308,8 @@ class NRFDetector(RowReader, Thresholds, OutlierMixin, BaseEstimator):  # type: 
                 settle()
             return any([callback(self, numbers) is True for callback in self.callbacks or ()])
 
-        trained = train_members(
-            recipe,
+        trained = train_replicas(
+            spec,
             seen,
             seeds,
             build,
@@ -316,7 +317,7 @@ class NRFDetector(RowReader, Thresholds, OutlierMixin, BaseEstimator):  # type: 
             on_log=on_log,
             warn=warn,
         )
-        self.recipe_, self.n_iter_ = trained.recipe, trained.n_iter
+        self.recipe_, self.n_iter_ = trained.spec, trained.n_iter
         settle()
         groups = None if self.encoder_ is None else [group for _, group in self.encoder_.groups]
         self.health_ = check_training(self.members_, untrained, held, groups=groups, warn=warn)
@@ -404,7 +405,7 @@ class NRFDetector(RowReader, Thresholds, OutlierMixin, BaseEstimator):  # type: 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         if "members_" in state:
-            self.members_ = Members.unpacked(
+            self.members_ = Replicas.unpacked(
                 state["members_"], self.recipe_, self.potential, self.generator, self._surprises()
             )
 

@@ -25,11 +25,10 @@ from safetensors.torch import save as save_tensors
 
 from nrf.config import from_json, to_json
 from nrf.detect.calibration import FALSE_ALARM_RATE, Calibration, ThresholdRule
-from nrf.detect.defaults import Recipe
 from nrf.detect.features import from_stored, stored
-from nrf.detect.members import Members
 from nrf.detect.parameters import check_device, check_parameters
 from nrf.detect.pixels import PixelScale
+from nrf.detect.replicas import Replicas
 from nrf.detect.stored_checks import (
     MOST_JSON,
     check_columns,
@@ -48,6 +47,7 @@ from nrf.detect.tables.files import FileColumns
 from nrf.detect.tables.schema import TableEncoder
 from nrf.errors import CheckpointError, InputError
 from nrf.files import write_atomically
+from nrf.runs.spec import PairSpec
 from nrf.training.checkpoint import versions
 
 if TYPE_CHECKING:
@@ -251,7 +251,7 @@ def _built(
     if encoder is None and (pixels is None or step is not None):
         raise InputError("it must have an encoder, or a range of pixels and no feature step")
     detector.features_, detector.encoder_, detector.pixels_ = step, encoder, pixels
-    detector.recipe_ = recipe = from_json(Recipe, description["recipe"])
+    detector.recipe_ = recipe = from_json(PairSpec, description["recipe"])
     own = detector.potential, detector.generator
     check_sizes(encoder, recipe, own, tensors)
     detector.n_features_in_ = description["n_features_in"]
@@ -260,7 +260,7 @@ def _built(
     check_tensors(tensors, recipe, shape, count, own, encoder)
     networks = {k: v for k, v in tensors.items() if not k.startswith(("calibration/", "features/"))}
     packed = {"shape": shape, "count": count, "tensors": networks}
-    detector.members_ = Members.unpacked(packed, recipe, *own, detector._surprises(), device)
+    detector.members_ = Replicas.unpacked(packed, recipe, *own, detector._surprises(), device)
     check_potential(detector.members_, encoder)
     tolerances = tensors.get("calibration/tolerances", torch.zeros(1 + count)).tolist()  # none in 0.1.0
     detector.calibration_ = Calibration.of(tensors["calibration/scores"].numpy(), tolerances[0])

@@ -20,7 +20,7 @@ from nrf.detect.calibration import (
     false_discoveries,
     warn_if_too_few,
 )
-from nrf.detect.members import Members
+from nrf.detect.replicas import Replicas
 from nrf.detect.tables.schema import TableEncoder
 from nrf.errors import InputError
 
@@ -34,7 +34,7 @@ class Thresholds:
     encoder_: TableEncoder | None
     false_alarm_rate: float | None
     contamination: float | None
-    members_: Members
+    members_: Replicas
     calibration_: Calibration
     calibrated_on_: CalibratedOn
     threshold_rule_: ThresholdRule

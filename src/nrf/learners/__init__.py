@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from nrf.learners.base import Learner, LearnerConfig, Metrics, side_by_side
+import warnings
+from typing import Any
+
+from nrf.learners.base import Learner, LearnerConfig, Metrics, as_replicas
 from nrf.learners.cd import CDConfig
 from nrf.learners.coopnet import CoopNetConfig
 from nrf.learners.exclusive import ExclusiveConfig
@@ -42,5 +45,13 @@ __all__ = [
     "Revision",
     "SNGANConfig",
     "WGANGPConfig",
-    "side_by_side",
+    "as_replicas",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "side_by_side":
+        text = "nrf.learners.side_by_side is deprecated and will be removed; its name is as_replicas now"
+        warnings.warn(text, DeprecationWarning, stacklevel=2)
+        return as_replicas
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

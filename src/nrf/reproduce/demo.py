@@ -19,7 +19,7 @@ from nrf.metrics import ModeCoverage, auroc, mode_coverage, nearest_neighbour_sc
 from nrf.reproduce.runner.record import Record, Row, commit, machine
 from nrf.reproduce.runner.report import Report, Table
 from nrf.runs.presets import find_preset
-from nrf.runs.spec import Preset, build_learner, load_splits
+from nrf.runs.spec import Preset, load_splits
 from nrf.runs.train import train
 from nrf.runs.trained import Trained
 from nrf.training import RunFolder
@@ -228,7 +228,7 @@ def _history(run: Path, splits: Splits) -> dict[int, float]:
 
 
 def _untrained(preset: Preset, splits: Splits) -> float:
-    learner = build_learner(preset, torch.from_numpy(splits.train))
+    learner = preset.build(torch.from_numpy(splits.train), preset.seeds)
     with torch.no_grad():
         return _auroc(learner.modules["potential"](torch.from_numpy(_test(splits))).numpy(), splits)
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import torch
-import tyro
 
 from nrf.config import differences, from_json, to_json
 from nrf.data import Splits
@@ -17,7 +15,7 @@ from nrf.errors import CheckpointError, InputError
 from nrf.files import require_folder
 from nrf.ranks import Ranks
 from nrf.runs.pictures import Pictures
-from nrf.runs.spec import Preset, build_learner, load_splits
+from nrf.runs.spec import Preset, load_splits
 from nrf.seeds import require_seed
 from nrf.training import RunFolder, Trainer, use_threads
 
@@ -31,21 +29,6 @@ CHANGEABLE = (
     "data.path",
 )
 """What may differ between a run and its resumption without making it another run."""
-
-
-@dataclass(frozen=True)
-class TrainRequest:
-    """What `nrf train PRESET` is asked for."""
-
-    out: Path
-    """Folder of the run."""
-    preset: Annotated[Preset, tyro.conf.arg(name="")]
-    resume: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Go on with the run in the folder; its own settings are the defaults, so overrides need not be repeated."""
-    device: str = "cpu"
-    """Where to compute: cpu, cuda, mps, …"""
-    quiet: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """No progress bar."""
 
 
 def stored_preset(folder: Path) -> tuple[str, Preset]:
@@ -107,7 +90,7 @@ def _train(
     splits = load_splits(preset.data) if splits is None else splits
     use_threads(preset.train.threads)
     data = torch.from_numpy(splits.train).to(_device(ranks.device_of(device)))
-    learner = build_learner(preset, data)
+    learner = preset.build(data, preset.seeds)
     stored = description | {"event_shape": list(splits.event_shape)}
     trainer = Trainer(learner, data, preset.train, preset.seeds, folder, stored, ranks)
     pictures = Pictures(preset, folder, splits.event_shape) if preset.train.sample_every and ranks.leads else None

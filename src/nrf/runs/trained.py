@@ -19,7 +19,7 @@ from nrf.learners import Revision
 from nrf.learners.base import require_finite
 from nrf.models import LatentGenerator, frozen
 from nrf.networks import Shape, replica_state
-from nrf.runs.spec import Preset, build_models
+from nrf.runs.spec import Preset
 from nrf.samplers import CoopNet
 from nrf.seeds import randn, require_seed, stream
 from nrf.training import RunFolder
@@ -70,7 +70,7 @@ class Trained:
             event_shape = tuple(int(n) for n in stored.meta["event_shape"])
         except (LookupError, TypeError, ValueError) as error:
             raise CheckpointError(f"{path}: its configuration cannot be read by this version: {error}") from error
-        potential, generator = build_models(preset, event_shape)
+        potential, generator = preset.networks(event_shape, preset.seed)
         if averaged and not stored.meta["averaged"]:
             raise InputError(
                 f"{folder} kept no averaged weights; train with --train.ema-decay, or leave out --averaged"

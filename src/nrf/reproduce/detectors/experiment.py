@@ -12,13 +12,14 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from nrf.detect.defaults import Recipe, recipe_for
+from nrf.detect.defaults import spec_for
 from nrf.figures import INK
 from nrf.reproduce.detectors.methods import CONTROL, METHODS, OURS, find_method, measure
 from nrf.reproduce.detectors.sets import DATASETS, Floats, load
 from nrf.reproduce.runner.cells import Cell, Outcome, Section, cell_key
 from nrf.reproduce.runner.record import Row
 from nrf.reproduce.runner.report import Table
+from nrf.runs.spec import PairSpec
 
 Results = Mapping[str, dict[str, Any]]
 
@@ -38,7 +39,7 @@ class DetectorsConfig:
     """At most so many rows of each part of a data set."""
     short: bool = False
     """Train hardly at all."""
-    defaults: tuple[Recipe, ...] = (recipe_for(100, (60,), {}, 1.0), recipe_for(1000, (10,), {}))
+    defaults: tuple[PairSpec, ...] = (spec_for(100, (60,), {}, 1.0), spec_for(1000, (10,), {}))
     """Our defaults at two sizes. Only so that cells that were made with other defaults are not taken for these."""
 
 

@@ -17,7 +17,7 @@ from nrf.data import kddcup99 as kdd
 from nrf.data.base import require
 from nrf.detect import NRFDetector
 from nrf.detect.calibration import FALSE_ALARM_RATE, rows_to_hold_out
-from nrf.detect.defaults import recipe_for
+from nrf.detect.defaults import spec_for
 from nrf.detect.selection import synthetic_auroc
 from nrf.detect.tables.texts import arrow
 from nrf.metrics import auroc, flagged_metrics
@@ -146,7 +146,7 @@ def detect_and_watch(
     detector = NRFDetector(random_state=seed, callbacks=[look], **settings)
     if epochs is not None:
         n_learned = len(learned) - rows_to_hold_out(len(learned), detector.calibration_share, FALSE_ALARM_RATE)
-        batch = settings.get("batch_size") or recipe_for(n_learned, split.distinct.shape[1:], {}).train.batch_size
+        batch = settings.get("batch_size") or spec_for(n_learned, split.distinct.shape[1:], {}).train.batch_size
         detector.set_params(batch_size=batch, iterations=epochs * (n_learned // batch))
     detector.fit(learned)
     return curve

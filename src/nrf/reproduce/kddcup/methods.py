@@ -19,7 +19,6 @@ from nrf.reproduce.baselines import DAGMM, DSEBM
 from nrf.reproduce.kddcup.cells import Scores, Split
 from nrf.reproduce.runner.watch import potential_of
 from nrf.runs.presets import find_preset
-from nrf.runs.spec import build_models
 
 SVM_ROWS = 10_000
 """A kernel machine's cost grows with the square of its rows: these are drawn at random."""
@@ -71,7 +70,7 @@ def _nearest(split: Split, seed: int, epochs: int) -> Scores:
 
 def _untrained(split: Split, seed: int, epochs: int) -> Scores:
     preset = replace(find_preset("kddcup-sgld-released"), seed=seed)
-    potential, _ = build_models(preset, split.splits.event_shape)
+    potential, _ = preset.networks(split.splits.event_shape, preset.seed)
     return potential_of(potential, split.distinct)
 
 

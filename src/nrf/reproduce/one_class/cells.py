@@ -20,7 +20,7 @@ from nrf.learners.base import PairLearner
 from nrf.metrics import auroc, nearest_neighbour_score
 from nrf.reproduce.baselines import DCAE, DeepSVDD
 from nrf.reproduce.runner.watch import Curve, potential_of, synthetic, train_and_watch
-from nrf.runs.spec import Preset, build_learner
+from nrf.runs.spec import Preset
 
 Images = NDArray[np.float32]
 Scores = NDArray[np.floating]
@@ -181,7 +181,7 @@ def _untrained(task: Splits, means: Means) -> Scores:
     import torch
 
     assert task.test is not None
-    learner = build_learner(means.preset, torch.from_numpy(task.train))
+    learner = means.preset.build(torch.from_numpy(task.train), means.preset.seeds)
     assert isinstance(learner, PairLearner)
     return potential_of(learner.potential, task.test, SCORED)
 

@@ -1,4 +1,4 @@
-"""The trained pairs inside a detector: built from a recipe, trained side by side, scored together."""
+"""The replicas inside a detector: pairs built from one spec, trained at once, scored together."""
 
 from __future__ import annotations
 
@@ -16,14 +16,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from nrf.detect.calibration import ROUNDING
-from nrf.detect.defaults import Recipe
 from nrf.detect.parallel import one_thread
 from nrf.errors import InputError, NonFiniteError
-from nrf.learners import side_by_side
 from nrf.learners.base import Learner
 from nrf.models import LatentGenerator, gradient, replicas_of
-from nrf.networks import Shape, Snapshot, data_dependent_init
-from nrf.seeds import DrawsFrom, stream
+from nrf.networks import Shape, Snapshot
+from nrf.runs.spec import PairSpec
 from nrf.training import Trainer
 
 Floats = NDArray[np.floating]
@@ -32,7 +30,6 @@ OnLog = Callable[[Trainer, Mapping[str, float]], object]
 CHUNK_VALUES = 1 << 18
 """Values of a chunk of rows that is scored at once: small enough to stay in a processor's cache."""
 SMALL_CHUNK = 256
-INIT_ROWS = 2000
 PRICED_ROWS = 100_000
 SLOPE_ROWS = 1000
 SMALL_WORK = 1 << 24
@@ -45,7 +42,7 @@ ATTEMPTS = 3
 log = logging.getLogger(__name__)
 
 
-class Members:
+class Replicas:
     """Pairs of one architecture, each from a seed of its own.
 
     Args:
@@ -63,6 +60,29 @@ class Members:
         self.bounds = torch.tensor([[-math.inf], [math.inf]]).repeat(1, shape[0])
         self._seen = [i for i in range(shape[0] + len(surprises)) if i not in set(surprises)]
 
+    @classmethod
+    def of(
+        cls,
+        spec: PairSpec,
+        data: Tensor,
+        seeds: Sequence[int],
+        potential: nn.Module | None = None,
+        generator: LatentGenerator | None = None,
+        surprises: Sequence[int] = (),
+    ) -> Replicas:
+        """Fresh ones, as :meth:`nrf.runs.spec.PairSpec.build` makes them.
+
+        Args:
+            spec: What to build.
+            data: Training rows, as the networks see them.
+            seeds: One per replica.
+            potential: A module of the user's own in place of the spec's; each replica starts from a copy.
+            generator: The same for the generator.
+            surprises: As for the class.
+        """
+        learner = spec.build(data, seeds, potential=potential, generator=generator)
+        return cls(learner, tuple(data.shape[1:]), surprises)
+
     @property
     def count(self) -> int:
         """How many pairs."""
@@ -73,7 +93,7 @@ class Members:
         return self.averaged.get(name, self.learner.modules[name])
 
     def take_averages(self, trainer: Trainer) -> None:
-        """Use the averaged weights that a trainer of these members keeps, if it does."""
+        """Use the averaged weights that a trainer of these replicas keeps, if it does."""
         self.averaged = trainer.averaged()
 
     def seen(self, rows: Tensor) -> Tensor:
@@ -82,12 +102,12 @@ class Members:
             return rows[:, : len(self._seen)] if self.surprises else rows
         return rows[:, self._seen]
 
-    def know(self, rows: Tensor, before: Members | None = None) -> None:
+    def know(self, rows: Tensor, before: Replicas | None = None) -> None:
         """Set, from training rows, in which ranges values are known and what a surprise costs.
 
         Args:
             rows: Those rows.
-            before: Members trained on other rows before, whose ranges are known too.
+            before: Replicas trained on other rows before, whose ranges are known too.
         """
         seen = self.seen(rows)
         low, high = seen.amin(0), seen.amax(0)
@@ -99,11 +119,11 @@ class Members:
         self.surprise_costs = (SURPRISE_COST * (middle - least)).clamp_min(1.0).cpu()
 
     def potentials(self, rows: Tensor) -> Tensor:
-        """The potential of each row under each member, ``(members, rows)``."""
+        """The potential of each row under each replica, ``(replicas, rows)``."""
         return self.scorer()(rows)
 
     def scorer(self) -> Callable[[Tensor], Tensor]:
-        """:meth:`potentials` of the members as they are now, for many calls."""
+        """:meth:`potentials` of the replicas as they are now, for many calls."""
         still = self._still()
         return lambda rows: self._by_chunks(self._potentials_of, still, rows)
 
@@ -117,7 +137,7 @@ class Members:
         return u - self.surprise_costs.to(u)[:, None] * odd
 
     def gradient(self, still: nn.Module, rows: Tensor) -> Tensor:
-        """Gradient of the mean potential of the members, by row.
+        """Gradient of the mean potential of the replicas, by row.
 
         Args:
             still: A snapshot of the potential.
@@ -172,8 +192,8 @@ class Members:
         values: Tensor = potential(rows if n == 1 else rows.repeat(n, *(1,) * (rows.ndim - 1)))
         return values.reshape(n, len(rows))[:, :length]
 
-    def go_on_from(self, before: Members) -> None:
-        """Take over the weights of members trained before."""
+    def go_on_from(self, before: Replicas) -> None:
+        """Take over the weights of replicas trained before."""
         if before.count != self.count:
             raise InputError(f"n_members was {before.count} and is {self.count} now; a warm start keeps it")
         for name, module in self.learner.modules.items():
@@ -190,25 +210,26 @@ class Members:
     def unpacked(
         cls,
         packed: Mapping[str, Any],
-        recipe: Recipe,
+        spec: PairSpec,
         potential: nn.Module | None,
         generator: LatentGenerator | None,
         surprises: Sequence[int],
         device: str = "cpu",
-    ) -> Members:
-        """Members with the values :meth:`packed` gave."""
+    ) -> Replicas:
+        """Replicas with the values :meth:`packed` gave."""
         blank = torch.zeros(2, *packed["shape"], device=device)
-        plain = replace(recipe, potential=replace(recipe.potential, data_init=False))
-        members = build_members(plain, blank, range(packed["count"]), potential, generator, surprises)
-        members.surprise_costs, members.bounds = (packed["tensors"][name] for name in ("surprise_costs", "bounds"))
+        config: Any = spec.potential
+        plain = replace(spec, potential=replace(config, data_init=False))
+        found = cls.of(plain, blank, range(packed["count"]), potential, generator, surprises)
+        found.surprise_costs, found.bounds = (packed["tensors"][name] for name in ("surprise_costs", "bounds"))
         kept = {key.split("/")[1] for key in packed["tensors"] if key.startswith("averaged/")}
-        members.averaged = {name: copy_of(members.learner.modules[name]) for name in sorted(kept)}
-        for kind, modules in (("last", members.learner.modules), ("averaged", members.averaged)):
+        found.averaged = {name: copy_of(found.learner.modules[name]) for name in sorted(kept)}
+        for kind, modules in (("last", found.learner.modules), ("averaged", found.averaged)):
             for name, module in modules.items():
                 prefix = f"{kind}/{name}/"
                 state = {k.removeprefix(prefix): v for k, v in packed["tensors"].items() if k.startswith(prefix)}
                 module.load_state_dict(state)
-        return members
+        return found
 
 
 def copy_of(module: nn.Module) -> nn.Module:
@@ -218,62 +239,27 @@ def copy_of(module: nn.Module) -> nn.Module:
     return found
 
 
-def build_members(
-    recipe: Recipe,
-    data: Tensor,
-    seeds: Sequence[int],
-    potential: nn.Module | None = None,
-    generator: LatentGenerator | None = None,
-    surprises: Sequence[int] = (),
-) -> Members:
-    """Fresh pairs, one for each seed, on the device of the data.
-
-    Args:
-        recipe: What to build.
-        data: Training rows, as the networks see them; some of them set the first scale of the potential, where the
-            recipe says so.
-        seeds: One a member.
-        potential: A module of the user's own in place of the recipe's; each member starts from a copy.
-        generator: The same for the generator.
-        surprises: As for :class:`Members`.
-    """
-    shape = tuple(data.shape[1:])
-    learners = []
-    for seed in seeds:
-        with DrawsFrom(stream(seed, "weights")):
-            u = recipe.potential.build(shape) if potential is None else copy.deepcopy(potential)
-            q = recipe.generator.build(shape) if generator is None else copy.deepcopy(generator)
-        u, q = u.to(data.device), q.to(data.device)
-        if potential is None and recipe.potential.data_init:
-            rng = stream(seed, "data-init")
-            chosen = torch.randperm(len(data), generator=rng)[:INIT_ROWS].to(data.device)
-            data_dependent_init(u, data[chosen], recipe.potential.bias_spread, rng)
-        _require_fit(u, q, data[:2])
-        learners.append(recipe.learner.build(u, q, recipe.sampler, recipe.revision))
-    return Members(side_by_side(learners), shape, surprises)
-
-
 @dataclass(frozen=True)
-class Trained:
+class TrainedReplicas:
     """What training gave."""
 
-    members: Members
-    recipe: Recipe
+    replicas: Replicas
+    spec: PairSpec
     """By which they were trained in the end."""
     n_iter: int
     """Iterations that were taken."""
 
 
-def train_members(
-    recipe: Recipe,
+def train_replicas(
+    spec: PairSpec,
     data: Tensor,
     seeds: Sequence[int],
-    build: Callable[[Recipe], Members],
+    build: Callable[[PairSpec], Replicas],
     *,
     verbose: int | None = None,
     on_log: OnLog | None = None,
     warn: Callable[[str], None],
-) -> Trained:
+) -> TrainedReplicas:
     """Train to the end, in several attempts if need be; warns once, if the first one did not succeed.
 
     Each further attempt has a fourth of the learning rates and half the sampler's step of the one before. Where the
@@ -281,96 +267,69 @@ def train_members(
     the networks before training.
 
     Args:
-        recipe: What to train, and how.
+        spec: What to train, and how.
         data: Training rows.
-        seeds: One a member.
-        build: Makes the members of an attempt.
+        seeds: One per replica.
+        build: Makes the replicas of an attempt.
         verbose: 1 for progress always, 0 for none, None for progress on a terminal.
         on_log: As for :meth:`nrf.training.Trainer.fit`.
         warn: Takes the warning.
     """
     quiet, piped = verbose is not None and not verbose, bool(verbose)
     for attempt in range(ATTEMPTS):
-        members = build(recipe)
-        trainer = Trainer(members.learner, data, recipe.train, seeds)
+        replicas = build(spec)
+        trainer = Trainer(replicas.learner, data, spec.train, seeds)
         try:
-            with threads_for(members, recipe.train.batch_size):
+            with threads_for(replicas, spec.train.batch_size):
                 trainer.fit(quiet=quiet, piped=piped, label="NRFDetector", on_log=on_log)
-            members.take_averages(trainer)
-            _require_finite(members, data)
+            replicas.take_averages(trainer)
+            _require_finite(replicas, data)
             if attempt > 0:
                 warn(
                     f"training became unstable and was begun again ({attempt} of at most {ATTEMPTS - 1} times); it "
-                    f"then ran to its end with {_rates(recipe)}. The detector can be used; give these two values, or "
+                    f"then ran to its end with {_rates(spec)}. The detector can be used; give these two values, or "
                     "lower ones, to save the lost attempts"
                 )
-            return Trained(members, recipe, trainer.step)
+            return TrainedReplicas(replicas, spec, trainer.step)
         except NonFiniteError as error:
             reason = error
-            log.info("attempt %d with %s failed: %s", attempt + 1, _rates(recipe), error)
+            log.info("attempt %d with %s failed: %s", attempt + 1, _rates(spec), error)
         if attempt < ATTEMPTS - 1:
-            recipe = _slower(recipe)
+            spec = _slower(spec)
     trainer.return_to_good()
-    members.take_averages(trainer)
-    _require_finite(members, data)
+    replicas.take_averages(trainer)
+    _require_finite(replicas, data)
     warn(
-        f"training stayed unstable in {ATTEMPTS} attempts, the last with {_rates(recipe)} ({reason}): the detector is "
-        f"that of iteration {trainer.step} of {recipe.train.iterations}, the last stable one, and may find little. Try "
+        f"training stayed unstable in {ATTEMPTS} attempts, the last with {_rates(spec)} ({reason}): the detector is "
+        f"that of iteration {trainer.step} of {spec.train.iterations}, the last stable one, and may find little. Try "
         "fewer columns, more rows, or a lower learning_rate"
     )
-    return Trained(members, recipe, trainer.step)
+    return TrainedReplicas(replicas, spec, trainer.step)
 
 
-def _slower(recipe: Recipe) -> Recipe:
+def _slower(spec: PairSpec) -> PairSpec:
     """A fourth of the learning rates, half the sampler's step."""
-    learner = recipe.learner
+    learner = spec.learner
     return replace(
-        recipe,
-        sampler=replace(recipe.sampler, step_size=recipe.sampler.step_size / 2),
+        spec,
+        sampler=replace(spec.sampler, step_size=spec.sampler.step_size / 2),
         learner=replace(learner, potential_lr=learner.potential_lr / 4, generator_lr=learner.generator_lr / 4),
     )
 
 
-def _rates(recipe: Recipe) -> str:
-    return f"learning_rate={recipe.learner.potential_lr:.2g} and step_size={recipe.sampler.step_size:.2g}"
+def _rates(spec: PairSpec) -> str:
+    return f"learning_rate={spec.learner.potential_lr:.2g} and step_size={spec.sampler.step_size:.2g}"
 
 
 @contextmanager
-def threads_for(members: Members, batch: int) -> Iterator[None]:
+def threads_for(replicas: Replicas, batch: int) -> Iterator[None]:
     """One thread where products are so small that a second one costs more than it brings."""
-    weights = sum(p.numel() for p in members.learner.modules["potential"].parameters())
+    weights = sum(p.numel() for p in replicas.learner.modules["potential"].parameters())
     with one_thread() if weights * batch < SMALL_WORK else nullcontext():
         yield
 
 
-def _require_finite(members: Members, data: Tensor) -> None:
-    values = members._learned_potentials(data[:1000])
+def _require_finite(replicas: Replicas, data: Tensor) -> None:
+    values = replicas._learned_potentials(data[:1000])
     if not torch.isfinite(values).all():
         raise NonFiniteError("the trained potential has values that are not finite")
-
-
-def _require_fit(potential: nn.Module, generator: LatentGenerator, rows: Tensor) -> None:
-    """A module of the user's own must map as the two of the library do."""
-    if not isinstance(generator, LatentGenerator):
-        raise InputError(
-            f"generator must be a nrf.models.LatentGenerator, got {type(generator).__name__}; wrap your network: "
-            "LatentGenerator(network, latent_dim, sigma)"
-        )
-    was = potential.training, generator.training
-    potential.eval(), generator.eval()
-    with torch.no_grad():
-        try:
-            u = potential(rows)
-            x = generator(torch.zeros(len(rows), generator.latent_dim, device=rows.device))
-        except (RuntimeError, ValueError, TypeError) as error:
-            reason = str(error).splitlines()[0]
-            raise InputError(
-                f"potential or generator does not take rows of shape {tuple(rows.shape)}: {reason}"
-            ) from error
-    potential.train(was[0]), generator.train(was[1])
-    if u.shape != (len(rows),):
-        raise InputError(f"the potential must give one number a row, (n,), not {tuple(u.shape)}; squeeze its output")
-    if x.shape != rows.shape:
-        raise InputError(
-            f"the generator makes events of shape {tuple(x.shape[1:])}, the data have {tuple(rows.shape[1:])}"
-        )

@@ -10,9 +10,9 @@ import torch
 
 import nrf.detect.detector
 from nrf import NRFDetector
-from nrf.detect import members, storage
+from nrf.detect import replicas, storage
 from nrf.detect.checkup import check_training
-from nrf.detect.defaults import recipe_for
+from nrf.detect.defaults import spec_for
 from nrf.errors import NonFiniteError
 from nrf.training import Trainer, progress
 from nrf.training import trainer as trainer_module
@@ -49,13 +49,13 @@ def test_wide_short_tables_train_to_the_end_at_the_first_attempt(shape):
 
 def test_the_guard_does_not_judge_by_single_iterations():
     """Of 48 rows an epoch is one batch, and its gap is mostly chance."""
-    assert recipe_for(38, (251,), {}, 0.5).train.log_every >= 10
-    assert recipe_for(3000, (5,), {}, 0.1).train.log_every == 3000 // 128
+    assert spec_for(38, (251,), {}, 0.5).train.log_every >= 10
+    assert spec_for(3000, (5,), {}, 0.1).train.log_every == 3000 // 128
 
 
 def test_pixels_of_perceptrons_are_smoothed_by_their_spacing():
     """With less noise than images are apart, samples never arrive and the gap grows without end."""
-    flat = recipe_for(100, (1, 25, 25), {}, 0.3)
+    flat = spec_for(100, (1, 25, 25), {}, 0.3)
     assert flat.learner.data_noise == pytest.approx(0.27)
     assert flat.sampler.step_size == pytest.approx(0.27**2 / 2)
     images = np.random.default_rng(0).random((30, 1, 5, 7))
@@ -154,7 +154,7 @@ def test_after_the_last_attempt_the_last_good_state_is_taken(monkeypatch):
     begun = _failing(monkeypatch, 99)
     with pytest.warns(RuntimeWarning, match="that of iteration 20 of 40, the last stable one"):
         detector = NRFDetector(**FAST).fit(_gaussian())
-    assert len(begun) == members.ATTEMPTS
+    assert len(begun) == replicas.ATTEMPTS
     assert detector.n_iter_ == 20
     assert np.isfinite(detector.score_samples(_gaussian())).all()
     assert (detector.predict(_gaussian()) == 1).mean() > 0.8
