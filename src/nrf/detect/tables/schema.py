@@ -157,7 +157,7 @@ class Schema:
     @cached_property
     def dropped_columns(self) -> tuple[DroppedColumn, ...]:
         """The columns that were left out."""
-        return tuple(c for c in self.columns if isinstance(c, DroppedColumn))
+        return cast("tuple[DroppedColumn, ...]", tuple(c for c in self.columns if not c.kept))
 
     @cached_property
     def kept(self) -> tuple[int, ...]:
