@@ -12,10 +12,10 @@ import pytest
 import torch
 from scipy import sparse
 
-from nrf.detect.tables.frame import Frame, as_columns
+from nrf.detect.tables.frame import Frame, as_columns, read_columns
 from nrf.detect.tables.schema import Schema
 from nrf.errors import InputError
-from some_tables import NAN, STAMPS, mixed
+from some_tables import DAYS, NAN, STAMPS, mixed
 
 pd = pytest.importorskip("pandas")
 pl = pytest.importorskip("polars")
@@ -332,3 +332,32 @@ def test_without_narwhals(monkeypatch):
     with pytest.raises(InputError, match="pip install"):
         as_columns(table)
     assert as_columns(torch.ones(1, 1)).n_rows == 1
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars", "arrow"])
+def test_a_frame_has_the_values_as_they_were_given(library):
+    frame = as_columns(mixed(library))
+    own = {name: frame.own_values(i) for i, name in enumerate(frame.names)}
+    assert own["age"] == [30, 41, 25, 60]
+    assert own["income"] == [1.5, None, 2.5, 1000.25]
+    assert own["joined"] == DAYS
+    assert [frame.time_zone(i) for i in range(6)] == [None] * 6
+    part = frame.taken(np.array([3, 1]))
+    assert (part.n_rows, part.given) == (2, None)
+    assert part.own_values(frame.names.index("income")) == [1000.25, None]  # as the frame has them
+    assert part.own_values(frame.names.index("joined")) == [STAMPS[3], STAMPS[1]]
+    assert part.own_values(frame.names.index("colour")) == ["red", None]
+
+
+def test_zones_and_times_as_they_were_given():
+    zoned = pd.DataFrame({"at": pd.to_datetime(["2020-01-01"]).tz_localize("Europe/Berlin"), "x": [1]})
+    assert [as_columns(zoned).time_zone(i) for i in (0, 1)] == ["Europe/Berlin", None]
+    times = as_columns(np.array([["2020-01-01T00:00:00.5", "NaT"]], dtype="datetime64[ns]"))
+    assert [times.own_values(i) for i in (0, 1)] == [[dt.datetime(2020, 1, 1, 0, 0, 0, 500_000)], [None]]
+    assert times.time_zone(0) is None
+
+
+def test_problems_are_kept_where_they_are_no_error_yet():
+    frame = read_columns([[1.0, np.inf], [2.0, 1.0]], names=["fine", "c"])
+    assert list(frame.problems) == ["c"]
+    assert list(frame.taken(np.array([1])).problems) == ["c"]

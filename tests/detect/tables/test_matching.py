@@ -7,14 +7,20 @@ import math
 import numpy as np
 import pytest
 
+from nrf.detect import NRFDetector
+from nrf.detect.explain import revised_rows
+from nrf.detect.tables import frame as frame_module
+from nrf.detect.tables.files import batches
 from nrf.detect.tables.frame import as_columns
+from nrf.detect.tables.given import novelties
 from nrf.detect.tables.matching import SchemaError
 from nrf.detect.tables.schema import Schema
 from nrf.errors import InputError
-from some_tables import DAYS, mixed
+from some_tables import DAYS, mixed, quiet_fit
 
 pd = pytest.importorskip("pandas")
 pl = pytest.importorskip("polars")
+pa = pytest.importorskip("pyarrow")
 
 
 def test_columns_may_come_in_any_order():
@@ -102,3 +108,70 @@ def test_an_array_for_a_table_that_is_not_numeric():
     expected = Schema.fit(table).encode(table)
     for names in (None, list(table.columns)):
         np.testing.assert_array_equal(Schema.fit(rows, names=names).encode(rows), expected)
+
+
+@pytest.mark.parametrize(
+    "change", [{}, {"drop": ["same"]}, {"drop": ["age"]}, {"more": 1}, {"drop": ["age"], "more": 1}]
+)
+@pytest.mark.parametrize("reverse", [False, True])
+def test_tables_and_files_are_matched_alike(change, reverse, tmp_path):
+    """What is found, missing and too much in a table is so in a file with the same names."""
+    table = mixed().assign(same=1)
+    schema = quiet_fit(table)
+    given = table.drop(columns=change.get("drop", []))
+    given = given.assign(more=change["more"]) if "more" in change else given
+    given = given[given.columns[::-1]] if reverse else given
+    match = schema.match(list(given.columns))
+    assert match.missing == (("age",) if "age" in change.get("drop", []) else ())
+    assert match.extra == (("more",) if "more" in change else ())
+    assert [given.columns[place] for place in match.places.values()] == list(match.places)
+    given.to_parquet(tmp_path / "t.parquet")
+    if match.missing or match.extra:
+        for read in (schema.read, lambda table: batches(schema, tmp_path / "t.parquet")):
+            with pytest.raises(SchemaError) as error:
+                read(given)
+            assert all(f"'{name}'" in str(error.value) for name in (*match.missing, *match.extra))
+    else:
+        assert schema.read(given).places == match.places
+        (batch,) = batches(schema, tmp_path / "t.parquet")
+        np.testing.assert_array_equal(schema.encode(batch.table), schema.encode(given))
+
+
+def test_columns_go_by_place_where_one_side_has_no_names():
+    schema = Schema.fit(mixed())
+    assert schema.match(["a"] * 6, "array").places == {name: i for i, name in enumerate(schema.names)}
+    assert schema.match(schema.names, "table").places == schema.match(["a"] * 6, "array").places
+    assert schema.match(schema.names[:5], "array").wrong_number
+    assert not schema.match(schema.names[:5], "table").wrong_number
+    assert Schema.fit(np.eye(3)).match(["c", "b", "a"]).places == {"x0": 0, "x1": 1, "x2": 2}
+
+
+def test_names_that_lack_columns_left_out_at_fit_only():
+    schema = quiet_fit(mixed().assign(same=1, other=2))
+    names = list(schema.names)
+    assert [schema.lacks_dropped_only(n) for n in (names[:6], names[:7], names[:6] + names[7:])] == [True] * 3
+    swapped = [names[1], names[0], *names[2:6]]
+    assert [schema.lacks_dropped_only(n) for n in (names, names[:5], swapped, [*names[:6], "new"])] == [False] * 4
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars", "arrow"])
+def test_a_table_is_read_once_in_a_call(library, monkeypatch):
+    """A detector's calls read each column of a table once, whatever they need of it."""
+    table = pa.Table.from_pandas(pd.concat([mixed()] * 10, ignore_index=True))
+    table = {"pandas": table.to_pandas, "polars": lambda: pl.from_arrow(table), "arrow": lambda: table}[library]()
+    read = []
+    real = frame_module._read_series
+    monkeypatch.setattr(frame_module, "_read_series", lambda series: (read.append(series.name), real(series))[1])
+    detector = NRFDetector(iterations=3, random_state=0, contamination=0.1).fit(table)
+    calls = {
+        "fit": lambda: NRFDetector(iterations=3, random_state=0, contamination=0.1).fit(table),
+        "partial_fit": lambda: detector.partial_fit(table),
+        "score_samples": lambda: detector.score_samples(table),
+        "explain": lambda: detector.explain(table[:3] if library != "arrow" else table.slice(0, 3), max_steps=3),
+        "revised_rows": lambda: revised_rows(detector, table, n_steps=2),
+        "novelties": lambda: novelties(detector.encoder_, table),
+    }
+    for name, call in calls.items():
+        read.clear()
+        call()
+        assert read == list(detector.encoder_.names), name

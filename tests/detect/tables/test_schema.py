@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import nrf.detect
 from nrf.detect.tables.columns import (
     BooleanColumn,
     CategoricalColumn,
@@ -261,3 +262,28 @@ def test_random_tables_in_all_libraries(both):
     outs = [encoder.encode(f) for f in frames]
     for out in outs[1:]:
         np.testing.assert_allclose(out, outs[0], rtol=1e-5, atol=1e-5)
+
+
+def test_the_name_of_before():
+    """Stored detectors have it for ever, programs with a warning."""
+    stored = Schema.fit(np.eye(3)).to_json()["encoder"]
+    assert list(stored)[:2] == ["type", "columns"]
+    assert stored["type"] == "TableEncoder"
+    with pytest.warns(DeprecationWarning, match="Schema"):
+        assert nrf.detect.TableEncoder is Schema
+    with pytest.raises(AttributeError, match="Nothing"):
+        nrf.detect.Nothing  # noqa: B018
+    with pytest.raises(InputError, match="does not hold a TableEncoder"):
+        Schema.from_json({"version": 1, "encoder": stored | {"type": "Schema"}})
+
+
+def test_rounded_and_snapped_rows_of_a_schema():
+    table = mixed()
+    schema = Schema.fit(table)
+    soft = schema.encode(table)[3] + np.float32(0.01)
+    goal = schema.snap(soft)
+    assert (goal.dtype, goal[-1]) == (np.float32, 0)
+    assert schema.decode_rounded(soft) == schema.decode_rounded(goal)
+    assert schema.decode_rounded(soft)["income"] != schema.decode(soft)["income"]
+    with pytest.raises(InputError, match="one row of 15 finite numbers"):
+        schema.snap(soft[:-1])
