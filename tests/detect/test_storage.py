@@ -525,7 +525,7 @@ def damage_many(home, scratch, n, headroom):
 def test_two_hundred_damaged_files_are_refused_or_harmless(world, tmp_path):
     code = (
         "import json, sys, torch; torch.set_num_threads(1); sys.path.insert(0, sys.argv[1]); "
-        "from test_detect_storage import damage_many; "
+        "from test_storage import damage_many; "
         "print(json.dumps(damage_many(sys.argv[2], sys.argv[3], 200, 300 * 2**20)))"
     )
     command = [sys.executable, "-c", code, str(Path(__file__).parent), str(world[0]), str(tmp_path)]
