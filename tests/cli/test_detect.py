@@ -18,13 +18,11 @@ from PIL import Image
 import nrf.cli.detect as cli
 from nrf.cli import main
 from nrf.cli.parsing import parse
-from nrf.cli.show import kind_of
 from nrf.detect import NRFDetector
 from nrf.detect.drawing import contribution_bars
 from nrf.detect.explain import Change, Explanation
 from nrf.detect.storage import _digest
 from nrf.detect.tables import stream as stream_module
-from nrf.detect.tables.column import DroppedColumn
 from nrf.detect.tables.files import FileColumns
 from nrf.detect.tables.stream import read_table
 
@@ -286,10 +284,6 @@ def test_the_table_of_columns(run, tmp_path):
     assert shown["kind"] == ["left out", "--drop"]
     assert shown["label"] == ["left out", "--id"]
     assert "rows" in shown  # the summary follows: every column had one line
-
-
-def test_what_fit_leaves_out_it_can_be_told_to_keep():
-    assert kind_of(DroppedColumn("user", "identifier")) == ("left out", "identifier; --keep user keeps it")
 
 
 def test_many_columns_share_lines(run, tmp_path):

@@ -20,7 +20,7 @@ from scipy import sparse
 
 from nrf.detect import NRFDetector, SchemaError
 from nrf.detect.storage import _digest
-from nrf.detect.tables.column import CategoricalColumn
+from nrf.detect.tables.columns import CategoricalColumn
 from nrf.detect.tables.stream import read_table, score_stream
 from nrf.errors import CheckpointError, InputError
 from nrf.models import LatentGenerator

@@ -8,12 +8,11 @@ import zoneinfo
 
 import numpy as np
 import pytest
-import torch
 
 from nrf.detect import NRFDetector
-from nrf.detect.explain import _snapped, _values, revised_rows
+from nrf.detect.explain import revised_rows
 from nrf.detect.tables.given import novelties
-from nrf.detect.tables.schema import TableEncoder
+from nrf.detect.tables.schema import Schema
 
 pd = pytest.importorskip("pandas")
 pl = pytest.importorskip("polars")
@@ -171,11 +170,11 @@ def test_a_goal_is_a_row_that_there_can_be():
     table.loc[::7, "ok"] = None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        encoder = TableEncoder.fit(table, categorical=["zip"], max_levels=16)
+        encoder = Schema.fit(table, categorical=["zip"], max_levels=16)
     soft = encoder.encode(table[:20]) + 0.2 * np.random.default_rng(1).normal(size=(20, encoder.n_outputs))
-    for i, row in enumerate(torch.from_numpy(soft.astype(np.float32))):
-        goal = _snapped(encoder, row)
-        whole = table.iloc[i].to_dict() | _values(encoder, goal)
+    for i, row in enumerate(soft):
+        goal = encoder.snap(row)
+        whole = table.iloc[i].to_dict() | encoder.decode_rounded(goal)
         np.testing.assert_allclose(encoder.encode(pd.DataFrame([whole]))[0], goal, atol=1e-5)
         assert (goal[encoder.surprises] == 0).all()
 
@@ -222,7 +221,7 @@ def test_novelties_row_by_row():
     table = pd.DataFrame({"size": [1.0, 2.5, 4.0], "kind": ["a", "b", "a"], "ok": [True, False, True], "same": 3})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        encoder = TableEncoder.fit(table)
+        encoder = Schema.fit(table)
     rows = pd.DataFrame(
         {"size": [2.0, -1.0, None], "kind": ["a", "z", None], "ok": [True, None, None], "same": [3, 3, 9]}
     )

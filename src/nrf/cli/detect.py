@@ -19,7 +19,7 @@ from nrf.processes import terminable
 
 if TYPE_CHECKING:
     from nrf.detect import NRFDetector
-    from nrf.detect.tables.schema import TableEncoder
+    from nrf.detect.tables.schema import Schema
 
 Data = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="DATA")]
 Model = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="MODEL")]
@@ -104,7 +104,6 @@ def fit(
     import warnings
 
     from nrf.detect.parameters import check_parameters
-    from nrf.detect.tables.column import DroppedColumn
     from nrf.detect.tables.dialect import Dialect
     from nrf.detect.tables.files import FileColumns, read_training
 
@@ -158,7 +157,7 @@ def fit(
     print_warnings([w for w in caught if issubclass(w.category, RuntimeWarning)])
     encoder = detector.encoder_
     assert encoder is not None
-    useless = [f"{c.name} ({c.reason})" for c in encoder.columns if isinstance(c, DroppedColumn)]
+    useless = [f"{c.name} ({c.reason})" for c in encoder.dropped_columns]
     say(f"rows       {table.num_rows}" + (f" of {total} with {label} = {normal}" if label is not None else ""))
     say(f"columns    {len(encoder.kept_columns)}, encoded as {encoder.n_outputs}")
     say(f"left out   {', '.join([*left_out, *useless]) or 'none'}")
@@ -258,12 +257,12 @@ def explain(
     import warnings
 
     from nrf.detect.tables.files import batches
-    from nrf.detect.tables.stream import table_encoder
+    from nrf.detect.tables.stream import table_schema
 
     detector = _load(model, device)
     last, known = 0, detector.file_columns_
     with said_warnings():
-        for batch in batches(table_encoder(detector), data, drop=drop, known=known, dialect=csv.over(known.dialect)):
+        for batch in batches(table_schema(detector), data, drop=drop, known=known, dialect=csv.over(known.dialect)):
             last = batch.last
             if row <= last:
                 break
@@ -327,7 +326,7 @@ def evaluate(
     import numpy as np
 
     from nrf.detect.tables.files import batches
-    from nrf.detect.tables.stream import score_batch, table_encoder
+    from nrf.detect.tables.stream import score_batch, table_schema
     from nrf.detect.tables.texts import label_is
 
     wanted = normal if anomaly is None else anomaly
@@ -335,7 +334,7 @@ def evaluate(
         raise InputError("give either --normal or --anomaly: which label of the column is which?")
     detector = _load(model, device)
     scores, found, given, seen = [], [], [], set[str]()
-    known, encoder = detector.file_columns_, table_encoder(detector)
+    known, encoder = detector.file_columns_, table_schema(detector)
     dialect = csv.over(known.dialect)
     with said_warnings(), Percent("scoring") as bar:
         for batch in batches(encoder, data, drop=drop, label=label, known=known, dialect=dialect):
@@ -392,7 +391,7 @@ def _load(model: Path, device: str = "cpu") -> NRFDetector:
     return NRFDetector.load(model, device=device)
 
 
-def _detector(show: Callable[[TableEncoder], None], **settings: Any) -> NRFDetector:
+def _detector(show: Callable[[Schema], None], **settings: Any) -> NRFDetector:
     """A detector that shows what it found in the columns before it trains."""
     from nrf.detect import NRFDetector
 

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import warnings
+from typing import Any
+
 from nrf.detect.calibration import Calibration, false_discoveries
 from nrf.detect.detector import NRFDetector
 from nrf.detect.features import OneSided, PrincipalComponents, TurnFeatures
-from nrf.detect.tables.column import SchemaError
-from nrf.detect.tables.schema import TableEncoder
+from nrf.detect.tables.matching import SchemaError
+from nrf.detect.tables.schema import Schema
 
 __all__ = [
     "Calibration",
     "NRFDetector",
     "OneSided",
     "PrincipalComponents",
+    "Schema",
     "SchemaError",
-    "TableEncoder",
     "TurnFeatures",
     "false_discoveries",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Names of before, with a warning."""
+    if name == "TableEncoder":
+        warnings.warn("TableEncoder is called Schema now", DeprecationWarning, stacklevel=2)
+        return Schema
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

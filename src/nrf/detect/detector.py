@@ -27,7 +27,7 @@ from nrf.detect.parallel import in_threads, parts_of
 from nrf.detect.parameters import check_parameters
 from nrf.detect.replicas import Replicas, train_replicas
 from nrf.detect.rows import RowReader, require_finite_rows
-from nrf.detect.tables.column import Scaling
+from nrf.detect.tables.columns import Scaling
 from nrf.detect.tables.files import FileColumns
 from nrf.detect.tables.frame import taken
 from nrf.detect.thresholds import Thresholds

@@ -19,10 +19,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nrf.detect.features import PrincipalComponents
-from nrf.detect.tables.column import CategoricalColumn, DatetimeColumn, DroppedColumn, NumericColumn
-from nrf.detect.tables.given import GivenRows, Novelty, given_rows, novelties
-from nrf.detect.tables.schema import TableEncoder
-from nrf.detect.tables.values import from_seconds
+from nrf.detect.tables.given import GivenRows, Novelty, given_rows
+from nrf.detect.tables.schema import Schema
 from nrf.errors import InputError
 from nrf.networks import Snapshot
 from nrf.samplers import SGLD, Position, run
@@ -93,8 +91,8 @@ def explain(detector: NRFDetector, X: Any, *, max_steps: int = 500, target: floa
         raise InputError("images have no columns to explain; use counterfactual_images")
     if detector.combine != "potential":
         raise InputError("ranks have no gradient: explain a detector with combine='potential'")
-    valid = detector._valid(X)
-    rows, given, new = detector._rows_of(valid), given_rows(encoder, valid), novelties(encoder, valid)
+    given = given_rows(encoder, detector._valid(X))
+    rows, new = detector._rows_of(given.frame), given.novelties()
     field = _Field(detector)
     middle = float(np.median(detector.calibration_.scores)) if target is None else target
     revised = field.climb(rows, middle, max_steps)
@@ -127,7 +125,7 @@ class _Row:
     given: GivenRows
     new: Sequence[Novelty]
 
-    def groups(self, encoder: TableEncoder) -> list[_Group]:
+    def groups(self, encoder: Schema) -> list[_Group]:
         """The columns that have outputs, and those left out that count as novelties."""
         counted = [novelty.column for novelty in self.new if novelty.counted]
         kept = [_Group(name, place, int(name in counted)) for name, place in encoder.groups]
@@ -198,7 +196,8 @@ def revised_rows(
         raise InputError("images have no columns; use counterfactual_images")
     if n_steps < 1:
         raise InputError(f"n_steps must be at least 1, got {n_steps}")
-    rows, field = detector._encode(X), _Field(detector)
+    given = given_rows(encoder, detector._valid(X))
+    rows, field = detector._rows_of(given.frame), _Field(detector)
     sampler = SGLD(step_size=field.step_size / 10 if step_size is None else step_size, temperature=temperature)
     known = torch.ones_like(rows[:1])
     known[:, field.members.surprises] = 0.0  # nothing else is a surprise any more
@@ -208,8 +207,7 @@ def revised_rows(
 
     rng = stream(random_state, "revision", device=rows.device)
     (revised,) = run(sampler, (rows,), slope, n_steps, rng).position
-    given = given_rows(encoder, detector._valid(X))
-    decoded = [_values(encoder, _snapped(encoder, row)) for row in known * revised]
+    decoded = [encoder.decode_rounded(encoder.snap(row)) for row in (known * revised).cpu().numpy()]
     return [{name: given.in_kind(i, name, v) for name, v in values.items()} for i, values in enumerate(decoded)]
 
 
@@ -274,7 +272,7 @@ def _explain_row(
     encoder = detector.encoder_
     assert encoder is not None
     threshold, groups = detector.offset_, row.groups(encoder)
-    goals = [_snapped(encoder, goal) for goal in goals]
+    goals = [torch.from_numpy(encoder.snap(goal.cpu().numpy())).to(goal) for goal in goals]
     moved: list[int] = []
     counterfactual, found = row.encoded, score
     if score < threshold:
@@ -282,8 +280,8 @@ def _explain_row(
         moved, counterfactual, found = min(ways, key=lambda way: (way[2] < threshold, len(way[0]), -way[2]))
     contributions = _along_the_line(field, groups, counterfactual if moved else goals[0], row.encoded)
     own, reasons = row.given.rows[row.i], {novelty.column: novelty.reason for novelty in row.new}
-    typical: dict[str, Any] = {c.name: c.value for c in encoder.columns if isinstance(c, DroppedColumn)}
-    typical |= _values(encoder, counterfactual)
+    typical: dict[str, Any] = {column.name: column.value for column in encoder.dropped_columns}
+    typical |= encoder.decode_rounded(counterfactual.cpu().numpy())
     names = sorted((groups[i].name for i in moved), key=contributions.__getitem__)
     changes = tuple(
         Change(
@@ -293,40 +291,6 @@ def _explain_row(
     )
     revised = own | {change.feature: change.typical for change in changes}
     return Explanation(score, threshold, p, changes, contributions, revised, found, found >= threshold)
-
-
-def _values(encoder: TableEncoder, row: Tensor) -> dict[str, Any]:
-    """A row in the user's units, numbers and times rounded as they were at fit: 32 bits do not carry all digits."""
-    values: dict[str, Any] = encoder.decode(row.cpu().numpy())
-    for column, (name, place) in zip(encoder.kept_columns, encoder.groups, strict=True):
-        if isinstance(column, NumericColumn | DatetimeColumn) and values[name] is not None:
-            number = column.rounded(column.decoded(float(row[place.start])))
-            if isinstance(column, DatetimeColumn):
-                values[name] = from_seconds(number)
-            else:
-                values[name] = int(number) if column.integer else number
-    return values
-
-
-def _snapped(encoder: TableEncoder, goal: Tensor) -> Tensor:
-    """The revised row with values that a row can have: one level, no flags in between, numbers and times rounded."""
-    snapped = goal.clone()
-    for column, (_, place) in zip(encoder.kept_columns, encoder.groups, strict=True):
-        part = snapped[place]
-        if isinstance(column, CategoricalColumn):
-            hot = part[:-1].clone()  # the last output is "unseen": never a goal
-            hot[[i for i, example in enumerate(column.examples) if example is None]] = -torch.inf
-            part[:] = torch.nn.functional.one_hot(hot.argmax(), len(part)).to(part)
-        elif isinstance(column, NumericColumn | DatetimeColumn):
-            part[0] = column.encoded(column.rounded(column.decoded(float(part[0]))))
-            if column.has_missing:
-                part[:] = torch.tensor([0.0, 1.0] if part[1] > 0.5 else [float(part[0]), 0.0])
-        else:
-            part[:] = (part > 0.5).to(part)
-            if column.has_missing and part[1]:
-                part[0] = float(column.common)
-    snapped[-1] = 0.0
-    return snapped
 
 
 def _way(

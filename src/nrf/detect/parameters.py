@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from nrf.detect.tables.column import Scaling
+from nrf.detect.tables.columns import Scaling
 from nrf.errors import InputError
 
 if TYPE_CHECKING:

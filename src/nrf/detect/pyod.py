@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
 from nrf.detect.detector import NRFDetector
-from nrf.detect.tables.column import Scaling
+from nrf.detect.tables.columns import Scaling
 from nrf.errors import InputError
 from nrf.models import LatentGenerator
 

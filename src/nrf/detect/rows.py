@@ -14,9 +14,9 @@ from torch import Tensor
 
 from nrf.detect.features import components_for
 from nrf.detect.pixels import PixelScale
-from nrf.detect.tables.column import Scaling
-from nrf.detect.tables.frame import Frame, as_columns, in_common_form, is_table
-from nrf.detect.tables.schema import TableEncoder
+from nrf.detect.tables.columns import Scaling
+from nrf.detect.tables.frame import Frame, as_columns, in_common_form, names_of, read_columns
+from nrf.detect.tables.schema import Schema
 from nrf.errors import InputError
 
 
@@ -30,7 +30,7 @@ class RowReader:
     scaling: Scaling
     device: str
     n_features_in_: int
-    encoder_: TableEncoder | None
+    encoder_: Schema | None
     pixels_: PixelScale | None
     features_: Any
 
@@ -43,11 +43,14 @@ class RowReader:
             if first:
                 self.n_features_in_ = int(np.prod(np.shape(X)[1:]))
             return np.asarray(X)
-        if is_table(X):
+        names = names_of(X)
+        if names is not None:
             own = None if first or self.features_ is not None else self.encoder_  # else its columns are the step's
-            if own is None or not own.lacks_dropped_only(X):
+            if own is None or not own.lacks_dropped_only(names):
                 validate_data(self, X, reset=first, skip_check_array=True)
-            return as_columns(X) if first and self.features in ("auto", None) else X
+            if first:
+                return as_columns(X) if self.features in ("auto", None) else X
+            return X if own is None else read_columns(X)
         # Of later rows the encoder refuses infinite values, by column.
         finite, least = ("allow-nan", 2) if first else (False, 1)
         kinds = [np.float64, np.float32]
@@ -68,9 +71,7 @@ class RowReader:
         if self.pixels_ is not None and step is None:
             return
         levels, keep = self.categorical or (), self.keep or ()
-        self.encoder_ = TableEncoder.fit(
-            X, max_levels=self.max_levels, scaling=self.scaling, categorical=levels, keep=keep
-        )
+        self.encoder_ = Schema.fit(X, max_levels=self.max_levels, scaling=self.scaling, categorical=levels, keep=keep)
 
     def _encode(self, X: Any) -> Tensor:
         """Rows as the networks take them."""

@@ -44,7 +44,7 @@ from nrf.detect.stored_checks import (
     whole,
 )
 from nrf.detect.tables.files import FileColumns
-from nrf.detect.tables.schema import TableEncoder
+from nrf.detect.tables.schema import Schema
 from nrf.errors import CheckpointError, InputError
 from nrf.files import write_atomically
 from nrf.runs.spec import PairSpec
@@ -246,7 +246,7 @@ def _built(
     check_plain(description)
     check_finite(tensors)
     step = from_stored(description["features"], _group(tensors, "features/"), modules.get("features"))
-    encoder = None if description["encoder"] is None else TableEncoder.from_json(description["encoder"])
+    encoder = None if description["encoder"] is None else Schema.from_json(description["encoder"])
     pixels = None if description["pixels"] is None else from_json(PixelScale, description["pixels"])
     if encoder is None and (pixels is None or step is not None):
         raise InputError("it must have an encoder, or a range of pixels and no feature step")

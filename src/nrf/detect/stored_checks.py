@@ -20,8 +20,7 @@ from torch import Tensor, nn
 from nrf.detect.calibration import CalibratedOn
 from nrf.detect.pixels import PixelScale
 from nrf.detect.replicas import Replicas
-from nrf.detect.tables.column import CategoricalColumn
-from nrf.detect.tables.schema import TableEncoder
+from nrf.detect.tables.schema import Schema
 from nrf.errors import InputError
 from nrf.learners import InclusiveConfig
 from nrf.models import LatentGenerator
@@ -101,11 +100,11 @@ Own = tuple[nn.Module | None, LatentGenerator | None]
 """Potential and generator of the user's own, where there are any."""
 
 
-def check_sizes(encoder: TableEncoder | None, spec: PairSpec, own: Own, tensors: Mapping[str, Tensor]) -> None:
+def check_sizes(encoder: Schema | None, spec: PairSpec, own: Own, tensors: Mapping[str, Tensor]) -> None:
     """No bucket and no unit for which the file has no number; no layer for which it has no tensor."""
     numbers = sum(value.numel() for value in tensors.values())
     columns = () if encoder is None else encoder.kept_columns
-    buckets = sum(c.hashed_buckets or 0 for c in columns if isinstance(c, CategoricalColumn))
+    buckets = sum(column.n_buckets for column in columns)
     if buckets > numbers:
         raise InputError(f"the encoder has {buckets} buckets, the weights have {numbers} numbers")
     if not isinstance(spec.learner, InclusiveConfig):  # others may have a memory of any size
@@ -128,7 +127,7 @@ def _sizes(network: Any) -> Iterator[tuple[str, int]]:
 
 
 def members_shape(
-    described: Any, encoder: TableEncoder | None, pixels: PixelScale | None, tensors: Mapping[str, Tensor]
+    described: Any, encoder: Schema | None, pixels: PixelScale | None, tensors: Mapping[str, Tensor]
 ) -> tuple[tuple[int, ...], int]:
     """The shape of what the networks take and their number, if encoder and tensors say the same."""
     if not isinstance(described, dict) or set(described) != {"shape", "count"}:
@@ -163,7 +162,7 @@ def check_tensors(
     shape: tuple[int, ...],
     count: int,
     own: Own,
-    encoder: TableEncoder | None,
+    encoder: Schema | None,
 ) -> None:
     """All tensors but those of the feature step are there, of the right shape and type, and no others.
 
@@ -219,7 +218,7 @@ def _check_bounds(bounds: Tensor, costs: Tensor, *, closed: bool) -> None:
         raise InputError("surprise_costs must not be negative: a novelty makes no row more normal")
 
 
-def check_columns(encoder: TableEncoder | None, pixels: PixelScale | None, step: Any, n_features: int) -> None:
+def check_columns(encoder: Schema | None, pixels: PixelScale | None, step: Any, n_features: int) -> None:
     """What one part gives out is what the next one takes."""
     if pixels is not None:
         n_expected: int | None = math.prod(pixels.shape)
@@ -232,7 +231,7 @@ def check_columns(encoder: TableEncoder | None, pixels: PixelScale | None, step:
         raise InputError(f"the feature step makes {made} columns, the encoder has {len(encoder.columns)}")
 
 
-def check_potential(replicas: Replicas, encoder: TableEncoder | None) -> None:
+def check_potential(replicas: Replicas, encoder: Schema | None) -> None:
     """The potential is finite for rows within the bounds, and for novelties; else rows would be blamed later."""
     low, high = replicas.bounds
     if encoder is None:

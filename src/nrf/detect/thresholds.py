@@ -21,7 +21,7 @@ from nrf.detect.calibration import (
     warn_if_too_few,
 )
 from nrf.detect.replicas import Replicas
-from nrf.detect.tables.schema import TableEncoder
+from nrf.detect.tables.schema import Schema
 from nrf.errors import InputError
 
 Floats = NDArray[np.float64]
@@ -31,7 +31,7 @@ class Thresholds:
     """Decisions by the scores of calibration rows; scores themselves come from the detector."""
 
     combine: str
-    encoder_: TableEncoder | None
+    encoder_: Schema | None
     false_alarm_rate: float | None
     contamination: float | None
     members_: Replicas

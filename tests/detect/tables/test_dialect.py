@@ -13,7 +13,7 @@ import pytest
 from nrf.cli import main
 from nrf.detect import NRFDetector
 from nrf.detect.storage import _digest
-from nrf.detect.tables.column import NumericColumn
+from nrf.detect.tables.columns import NumericColumn
 from nrf.detect.tables.dialect import Dialect, sniffed
 from nrf.detect.tables.files import FileColumns, batches, read_table, read_training
 from nrf.detect.tables.stream import score_stream

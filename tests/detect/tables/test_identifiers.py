@@ -11,9 +11,10 @@ import pytest
 
 from nrf.detect import NRFDetector
 from nrf.detect.pixels import PixelScale
-from nrf.detect.tables.column import RARE, UNSEEN, CategoricalColumn, DroppedColumn, NumericColumn
+from nrf.detect.tables.columns import CategoricalColumn, DroppedColumn, NumericColumn
+from nrf.detect.tables.columns.categorical import RARE, UNSEEN
 from nrf.detect.tables.identifiers import why_identifier
-from nrf.detect.tables.schema import TableEncoder
+from nrf.detect.tables.schema import Schema
 from nrf.errors import InputError
 
 pd = pytest.importorskip("pandas")
@@ -28,7 +29,7 @@ def rng(seed=0):
 def left_out(table, **options):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        encoder = TableEncoder.fit(table, **options)
+        encoder = Schema.fit(table, **options)
     return {c.name: c.detail for c in encoder.columns if isinstance(c, DroppedColumn) and c.reason == "identifier"}
 
 
@@ -58,7 +59,7 @@ def planes(n=N):
 
 def test_columns_that_name_rows_are_left_out_with_one_message():
     with pytest.warns(UserWarning, match="look like identifiers") as caught:
-        encoder = TableEncoder.fit(planes().assign(same=1))
+        encoder = Schema.fit(planes().assign(same=1))
     assert len(caught) == 1
     text = str(caught[0].message)
     assert "'same' (constant)" in text
@@ -158,13 +159,13 @@ def test_a_random_part_of_a_table_tells_the_same():
 
 def test_a_table_of_identifiers_alone_says_what_to_do():
     with pytest.raises(InputError, match=r"'x0' \(identifier\); .* name identifiers to use in keep"):
-        TableEncoder.fit(np.arange(100.0)[:, None])
-    assert TableEncoder.fit(np.arange(100.0)[:, None], keep=[0]).kept == (0,)
+        Schema.fit(np.arange(100.0)[:, None])
+    assert Schema.fit(np.arange(100.0)[:, None], keep=[0]).kept == (0,)
 
 
 def test_an_identifier_is_ignored_in_later_tables():
     table = planes()
-    encoder = TableEncoder.from_json(json.loads(json.dumps(fitted(table).to_json())))
+    encoder = Schema.from_json(json.loads(json.dumps(fitted(table).to_json())))
     out = encoder.encode(table)
     for content in ("somebody else", None, 5.0, [[1]] * N):
         np.testing.assert_array_equal(encoder.encode(table.assign(tailnum=content, row=content)), out)
@@ -174,7 +175,7 @@ def test_an_identifier_is_ignored_in_later_tables():
 def fitted(table, **options):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        return TableEncoder.fit(table, **options)
+        return Schema.fit(table, **options)
 
 
 # --------------------------------------------------------------------------------------------------- keep, categorical
@@ -204,7 +205,7 @@ def test_columns_that_are_not_there(parameter):
 
 def test_numbers_as_levels():
     zips = pd.DataFrame({"zip": [2134, 90210, 2134, 10001] * 10, "x": rng().normal(size=40)})
-    encoder = TableEncoder.fit(zips, categorical=["zip"])
+    encoder = Schema.fit(zips, categorical=["zip"])
     (column, _) = encoder.columns
     assert column.levels == ("10001", "2134", "90210")
     out = encoder.encode(zips)
@@ -215,8 +216,8 @@ def test_numbers_as_levels():
         np.testing.assert_array_equal(encoder.encode(zips.assign(zip=same)), out)
     with pytest.raises(InputError, match="'zip' had numbers at fit, now it has dates"):
         encoder.encode(zips.assign(zip=dt.datetime(2020, 1, 1)))
-    assert TableEncoder.from_json(json.loads(json.dumps(encoder.to_json()))) == encoder
-    by_place = TableEncoder.fit(zips.to_numpy(), categorical=[0])
+    assert Schema.from_json(json.loads(json.dumps(encoder.to_json()))) == encoder
+    by_place = Schema.fit(zips.to_numpy(), categorical=[0])
     np.testing.assert_array_equal(by_place.encode(zips.to_numpy()), out)
 
 
@@ -233,7 +234,7 @@ def test_numbers_as_levels():
 )
 def test_any_kind_as_levels(values, texts):
     table = pd.DataFrame({"c": pd.Series(values, dtype=object)})
-    encoder = TableEncoder.fit(table, categorical=["c"])
+    encoder = Schema.fit(table, categorical=["c"])
     out = encoder.encode(table)
     first, second, third, last = out[:, :3].argmax(axis=1)
     assert first == third != second
@@ -248,13 +249,13 @@ def test_any_kind_as_levels(values, texts):
 def test_rare_levels_share_an_output_that_new_ones_have_too():
     values = ["a"] * 300 + ["b"] * 80 + [f"r{i}" for i in range(20)]
     table = pd.DataFrame({"c": [*values, None]})
-    encoder = TableEncoder.fit(table)
+    encoder = Schema.fit(table)
     assert encoder.output_names[:5] == ("c=a", "c=b", f"c {RARE}", "c (missing)", f"c {UNSEEN}")
     out = encoder.encode(pd.DataFrame({"c": ["a", "r3", "never seen", None]}))
     assert out[:, :5].tolist() == [[1, 0, 0, 0, 0], [0, 0, 1, 0, 0], [0, 0, 1, 0, 0], [0, 0, 0, 1, 0]]
     assert (out[:, encoder.surprises] == 0).all()
     assert encoder.decode(out[2])["c"] == RARE
-    without = TableEncoder.fit(table[:-1]).encode(pd.DataFrame({"c": [None, "never seen"]}))
+    without = Schema.fit(table[:-1]).encode(pd.DataFrame({"c": [None, "never seen"]}))
     assert without.tolist() == [[0, 0, 0, 1, 1], [0, 0, 1, 0, 0]]  # missing is new, another level is not
 
 
@@ -285,7 +286,7 @@ def test_many_levels_are_hashed_without_the_rare_ones():
     table = pd.DataFrame({"tailnum": tails, "x": draw.normal(size=10_000)})
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # no identifier
-        encoder = TableEncoder.fit(table)
+        encoder = Schema.fit(table)
     column = encoder.columns[0]
     counts = table["tailnum"].value_counts()
     assert isinstance(column, CategoricalColumn)
@@ -296,7 +297,7 @@ def test_many_levels_are_hashed_without_the_rare_ones():
     assert out[:, 32].tolist() == [0, 1, 1]
     assert (out[:, encoder.surprises] == 0).all()
     assert encoder.decode(out[0])["tailnum"] == counts.index[0]
-    few = TableEncoder.fit(table, max_levels=int((counts >= 5).sum())).columns[0]
+    few = Schema.fit(table, max_levels=int((counts >= 5).sum())).columns[0]
     assert (few.hashed_buckets, few.rare) == (None, True)
 
 
@@ -336,7 +337,7 @@ def test_an_encoder_of_version_0_1_0_is_what_it_was():
         [0.44966667890548706, 0, -0.15870587527751923, 0, 0, 1, 0, 0, 0, 1, 0, 0],
         [0, 1, 0, 1, 0, 0, 0, 1, 0, 0, 1, 2],
     ]
-    assert TableEncoder.from_json(stored).encode(rows).tolist() == expected
+    assert Schema.from_json(stored).encode(rows).tolist() == expected
 
 
 # -------------------------------------------------------------------------------------------------------- the detector

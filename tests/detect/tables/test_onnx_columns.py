@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nrf.detect.tables.column import CategoricalColumn, DatetimeColumn
+from nrf.detect.tables.columns import CategoricalColumn, DatetimeColumn
 from nrf.detect.tables.frame import as_columns
 from nrf.detect.tables.onnx_columns import OPSETS, encoder_nodes
-from nrf.detect.tables.schema import TableEncoder
+from nrf.detect.tables.schema import Schema
 from nrf.errors import InputError
 
 onnx = pytest.importorskip("onnx")
@@ -25,13 +25,13 @@ NAN = float("nan")
 EDGES = [NAN, 0.0, -0.0, 1.0, 3.0, -3.0, 1e-45, 3.4e38, -3.4e38, 1e10]
 
 
-def fitted(table, **kwargs) -> TableEncoder:
+def fitted(table, **kwargs) -> Schema:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        return TableEncoder.fit(table, **kwargs)
+        return Schema.fit(table, **kwargs)
 
 
-def session(encoder: TableEncoder):
+def session(encoder: Schema):
     inputs, nodes, initializers, output = encoder_nodes(encoder)
     result = onnx.helper.make_tensor_value_info(output, onnx.TensorProto.FLOAT, ["N", encoder.n_outputs])
     graph = onnx.helper.make_graph(nodes, "encoder", inputs, [result], initializers)
@@ -41,7 +41,7 @@ def session(encoder: TableEncoder):
     return ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
 
 
-def run(encoder: TableEncoder, table) -> np.ndarray:
+def run(encoder: Schema, table) -> np.ndarray:
     """The graph's output for a table, fed column by column as the export asks for it."""
     running = session(encoder)
     feed = {}
@@ -86,7 +86,7 @@ def test_a_matrix_of_numbers(missing):
     x = np.random.default_rng(0).standard_t(1, size=(300, 7)).astype(np.float32)
     if missing != "none":
         x[::4, :: 1 if missing == "all" else 3] = np.nan
-    encoder = TableEncoder.fit(x)
+    encoder = Schema.fit(x)
     running = session(encoder)
     assert [(i.name, i.type, i.shape) for i in running.get_inputs()] == [("input", "tensor(float)", ["N", 7])]
     edges = np.array([np.roll(EDGES, i)[:7] for i in range(len(EDGES))], dtype=np.float32)
@@ -95,7 +95,7 @@ def test_a_matrix_of_numbers(missing):
 
 
 def test_one_column():
-    encoder = TableEncoder.fit([[1.0], [2.0], [5.0]])
+    encoder = Schema.fit([[1.0], [2.0], [5.0]])
     edges = np.array(EDGES, dtype=np.float32)[:, None]
     agree(session(encoder).run(None, {"input": edges})[0], encoder.encode(edges))
 
@@ -109,7 +109,7 @@ def test_the_matrix_keeps_columns_that_were_left_out():
 
 def test_a_large_offset_is_not_lost():
     x = 1e6 + np.random.default_rng(0).normal(size=(50, 2))
-    encoder = TableEncoder.fit(x)
+    encoder = Schema.fit(x)
     running = session(encoder)
     assert [i.type for i in running.get_inputs()] == ["tensor(double)"]  # 32 bits would round to sixteenths
     agree(running.run(None, {"input": x})[0], encoder.encode(x))
@@ -126,7 +126,7 @@ def test_a_large_offset_is_not_lost():
     ],
 )
 def test_numbers_have_the_bits_they_need(values, wide):
-    encoder = TableEncoder.fit(pd.DataFrame({"x": values, "word": list("abab")}))
+    encoder = Schema.fit(pd.DataFrame({"x": values, "word": list("abab")}))
     running = session(encoder)
     kinds = {i.name: i.type for i in running.get_inputs()}
     assert kinds == {"x": "tensor(double)" if wide else "tensor(float)", "word": "tensor(string)"}
@@ -174,7 +174,7 @@ def test_a_constant_is_the_same_in_another_precision(fit_in, wide):
 
 
 def test_infinite_numbers_are_large_ones():
-    encoder = TableEncoder.fit([[1.0], [2.0], [5.0]])
+    encoder = Schema.fit([[1.0], [2.0], [5.0]])
     out = session(encoder).run(None, {"input": np.array([[np.inf], [-np.inf]], dtype=np.float32)})[0]
     assert np.isfinite(out).all()
     assert out[0, 0] > 100 > -100 > out[1, 0]
@@ -230,13 +230,13 @@ def test_edges_of_every_kind():
 )
 def test_single_kinds_and_odd_names(table):
     table = pd.DataFrame(table)
-    encoder = TableEncoder.fit(table)
+    encoder = Schema.fit(table)
     agree(run(encoder, table), encoder.encode(table))
 
 
 def test_seconds_are_not_rounded():
     table = pd.DataFrame({"t": [dt.datetime(2024, 1, 1) + dt.timedelta(seconds=s) for s in range(20)]})
-    encoder = TableEncoder.fit(table)
+    encoder = Schema.fit(table)
     assert isinstance(encoder.columns[0], DatetimeColumn)
     agree(run(encoder, table), encoder.encode(table))
 
@@ -244,7 +244,7 @@ def test_seconds_are_not_rounded():
 def test_many_levels():
     levels = [f"level {i}" for i in range(500)]
     table = pd.DataFrame({"c": levels * 5})
-    encoder = TableEncoder.fit(table, max_levels=500)
+    encoder = Schema.fit(table, max_levels=500)
     assert len(encoder.columns[0].levels) == 500
     agree(run(encoder, table), encoder.encode(table))
 
@@ -254,7 +254,7 @@ def test_rare_levels(missing):
     """Rare levels and those that were not there at fit share an output; a missing value does not."""
     levels = ["a"] * 60 + ["b"] * 40 + [f"r{i}" for i in range(20)] + [None] * (20 * missing)
     table = pd.DataFrame({"c": levels, "x": np.linspace(0, 1, len(levels)), "code": [7, 8] * (len(levels) // 2)})
-    encoder = TableEncoder.fit(table, categorical=["code"])
+    encoder = Schema.fit(table, categorical=["code"])
     assert encoder.columns[0].rare
     rows = pd.DataFrame({"c": ["a", "r3", "never seen", None], "x": 0.5, "code": [7, 8, 9, None]})
     for data in (table, rows):
@@ -264,32 +264,32 @@ def test_rare_levels(missing):
 
 def test_hashed_columns_cannot_be_exported():
     table = pd.DataFrame({"a": [str(i) for i in range(9)], "b": range(9), "c": list("xyzuvwrst")})
-    encoder = TableEncoder.fit(table, max_levels=4)
+    encoder = Schema.fit(table, max_levels=4)
     with pytest.raises(InputError, match=r"'a' \(9 levels\), 'c' \(9 levels\); raise max_levels"):
         encoder_nodes(encoder)
-    assert isinstance(TableEncoder.fit(table, max_levels=9).columns[0], CategoricalColumn)
-    encoder_nodes(TableEncoder.fit(table, max_levels=9))
+    assert isinstance(Schema.fit(table, max_levels=9).columns[0], CategoricalColumn)
+    encoder_nodes(Schema.fit(table, max_levels=9))
 
 
 def test_an_empty_string_cannot_be_a_level():
     with pytest.raises(InputError, match="a level of 'c'; replace it"):
-        encoder_nodes(TableEncoder.fit(pd.DataFrame({"c": ["", "a"]})))
+        encoder_nodes(Schema.fit(pd.DataFrame({"c": ["", "a"]})))
 
 
 def test_an_input_needs_a_name():
     with pytest.raises(InputError, match="empty name"):
-        encoder_nodes(TableEncoder.fit(pd.DataFrame({"": ["b", "a"]})))
+        encoder_nodes(Schema.fit(pd.DataFrame({"": ["b", "a"]})))
 
 
 def test_the_largest_float_of_32_bits():
     """It has no next one, so its rounding cannot be told by the gap to that."""
     table = pd.DataFrame({"x": [0.0, float(np.finfo(np.float32).max)]})
-    encoder = TableEncoder.fit(table)
+    encoder = Schema.fit(table)
     agree(session(encoder).run(None, {"input": table.to_numpy()})[0], encoder.encode(table))
 
 
 def test_without_onnx(monkeypatch):
-    encoder = TableEncoder.fit(np.eye(3))
+    encoder = Schema.fit(np.eye(3))
     real = importlib.import_module
 
     def fake(name, *args):

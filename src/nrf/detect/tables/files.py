@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from nrf.detect.tables.column import Column, DroppedColumn, SchemaError
 from nrf.detect.tables.dialect import Dialect, named, sniffed
+from nrf.detect.tables.matching import SchemaError
 from nrf.detect.tables.odd import settled
 from nrf.detect.tables.readers import (
     BATCH_ROWS,
@@ -32,8 +32,8 @@ from nrf.detect.tables.readers import (
     parts,
     whole_csv,
 )
-from nrf.detect.tables.schema import TableEncoder
-from nrf.detect.tables.texts import arrow, converted, listed, with_missing
+from nrf.detect.tables.schema import Schema
+from nrf.detect.tables.texts import Cells, arrow, listed, with_missing
 from nrf.errors import InputError
 
 
@@ -61,7 +61,7 @@ class Batch:
     first: int
     """Number of the first of them."""
     table: Any
-    """Arrow table with all columns the encoder was fitted on, under its names."""
+    """Arrow table with all columns the schema was fitted on, under its names."""
     labels: Any
     """Label column as strings, if one was asked for."""
     ids: Any
@@ -164,7 +164,7 @@ def _typed_csv(
 
 
 def batches(
-    encoder: TableEncoder,
+    schema: Schema,
     path: str | Path,
     *,
     drop: Sequence[str] = (),
@@ -174,10 +174,10 @@ def batches(
     batch_rows: int = BATCH_ROWS,
     dialect: Dialect | None = None,
 ) -> Generator[Batch, None, None]:
-    """A file in parts, each with the columns an encoder was fitted on; memory does not grow with the file.
+    """A file in parts, each with the columns a schema was fitted on; memory does not grow with the file.
 
     Args:
-        encoder: Says which columns there must be, and of which kind.
+        schema: Says which columns there must be, and of which kind.
         path: CSV or Parquet file.
         drop: Columns to pass over. Others that were not there at fit are an error.
         label: A column to hand over beside the table.
@@ -195,12 +195,12 @@ def batches(
     for name in ids or ():
         _require(path, name, names)
     ids = tuple(name for name in (known.ids if ids is None else dict.fromkeys(ids)) if name in names)
-    found = _found(encoder, path, names, drop, label, {*ids, *known.names})
-    return _batches(encoder, path, names, found, label, ids, batch_rows, dialect)
+    found = _found(schema, path, names, drop, label, {*ids, *known.names})
+    return _batches(schema, path, names, found, label, ids, batch_rows, dialect)
 
 
 def _batches(
-    encoder: TableEncoder,
+    schema: Schema,
     path: Path,
     names: list[str],
     found: dict[str, str],
@@ -216,14 +216,15 @@ def _batches(
         if labels is not None and is_csv(path):
             labels = with_missing(labels, dialect.missing)
         columns: list[Any] = []
-        for column in encoder.columns:
+        for column in schema.columns:
             if column.name not in found:  # left out at fit, and not missed now: all is as it was
-                value = column.value if isinstance(column, DroppedColumn) else None
-                columns.append(np.full(part.num_rows, np.nan if value is None else value))
+                columns.append(np.full(part.num_rows, column.stand_in))
                 continue
             values = part[found[column.name]]
-            columns.append(converted(path, column, values, first, dialect, told) if is_csv(path) else values)
-        yield Batch(first, pa.table(columns, names=list(encoder.names)), labels, part.select(list(ids)), share)
+            if is_csv(path):
+                values = column.from_text(Cells(path, column.name, values, first, dialect, told))
+            columns.append(values)
+        yield Batch(first, pa.table(columns, names=list(schema.names)), labels, part.select(list(ids)), share)
         first += part.num_rows
     if first == 1:
         raise InputError(f"{path}: has a header, but no rows")
@@ -277,48 +278,41 @@ def _require(path: Path, name: str, names: list[str]) -> None:
 
 
 def _found(
-    encoder: TableEncoder, path: Path, names: list[str], drop: Sequence[str], label: str | None, others: set[str]
+    schema: Schema, path: Path, names: list[str], drop: Sequence[str], label: str | None, others: set[str]
 ) -> dict[str, str]:
-    """For each column the encoder looks at, the name of the file's column.
+    """For each column the schema is read for, the name of the file's column.
 
-    It does look at columns it left out as constant numbers, where they are: other numbers are a surprise.
+    It is read for columns that were left out as constant numbers, where they are: other numbers are novelties.
 
     Args:
-        encoder: Knows the columns.
+        schema: Knows the columns.
         path: The file, for errors.
         names: Its columns.
         drop: Columns to pass over, which must be there.
         label: Column of the labels.
-        others: More columns that need not be known to the encoder.
+        others: More columns that need not be known to the schema.
     """
     there = _without(path, names, drop)
     if label is not None:
         _require(path, label, names)
-    if encoder.source == "array":  # fitted without names: by place
-        there = [name for name in there if name != label and name not in others]
-        if len(there) != len(encoder.columns):
-            raise SchemaError(
-                f"{path}: has {len(there)} columns, the detector was fitted on {len(encoder.columns)}; "
-                "give the same ones in the same order, and leave others out with --drop"
-            )
-        pairs = zip(encoder.columns, there, strict=True)
-        return {column.name: name for column, name in pairs if _is_looked_at(column)}
-    kept = {column.name for column in encoder.kept_columns}
-    if label in kept:
+    by_name = schema.source != "array"
+    if by_name and label in {column.name for column in schema.kept_columns}:
         raise InputError(f"the detector was fitted with the label {label!r} as a feature; fit it again with --drop")
-    missing = [name for name in encoder.names if name in kept and name not in there]
-    extra = [name for name in there if name not in {*encoder.names, *others, label}]
-    wrong = [f"columns missing: {_listed(missing)}"] if missing else []
-    if extra:
-        wrong.append(f"columns that were not there at fit: {_listed(extra)}; leave them out with --drop")
+    known = set(schema.names) if by_name else set[str]()
+    there = [name for name in there if name in known or (name != label and name not in others)]
+    match = schema.match(there)
+    if match.wrong_number:
+        raise SchemaError(
+            f"{path}: has {len(there)} columns, the detector was fitted on {len(schema.columns)}; "
+            "give the same ones in the same order, and leave others out with --drop"
+        )
+    wrong = [f"columns missing: {_listed(match.missing)}"] if match.missing else []
+    if match.extra:
+        wrong.append(f"columns that were not there at fit: {_listed(match.extra)}; leave them out with --drop")
     if wrong:
         raise SchemaError(f"{path}: {'; '.join(wrong)}")
-    looked_at = [column.name for column in encoder.columns if _is_looked_at(column)]
-    return {name: name for name in looked_at if name in there and name != label}
-
-
-def _is_looked_at(column: Column) -> bool:
-    return not isinstance(column, DroppedColumn) or column.value is not None
+    read = (column.name for column in schema.columns if column.is_read and column.name in match.places)
+    return {name: there[match.places[name]] for name in read if there[match.places[name]] != label}
 
 
 def _listed(names: Sequence[str]) -> str:

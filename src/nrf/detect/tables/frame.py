@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import importlib
 import numbers
 import reprlib
 import sys
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -18,18 +17,14 @@ import torch
 from scipy import sparse
 
 from nrf.detect.tables.python_values import Read, level_of, objects, read_objects, read_vector, without_missing
-from nrf.detect.tables.values import Doubles, Kind
+from nrf.detect.tables.values import BLOCK, Array, Doubles, Kind
 from nrf.errors import InputError
 
 if TYPE_CHECKING:
     import narwhals.stable.v2 as nw
 
-Array = npt.NDArray[Any]
 Source = Literal["table", "named array", "array"]
 
-BLOCK = 2**18  # numbers looked at in one go: fewer passes than with less, and still close to the processor
-EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-NESTED = (list, tuple, dict, set, np.ndarray)
 INFINITE = "replace them by missing values (NaN) or drop these rows"
 
 
@@ -52,6 +47,10 @@ class Frame:
     """One array a column otherwise."""
     singles: frozenset[int] = frozenset()
     """Places of the columns among those whose numbers had 32 bits."""
+    problems: Mapping[str, str] = field(default_factory=dict)
+    """Columns that cannot be used, by name, and why."""
+    given: Any = None
+    """The table as it was given, behind the interface of narwhals, or the array; None if rows of it were taken."""
 
     def column(self, place: int) -> Array:
         """Values of one column, counted from 0."""
@@ -63,6 +62,24 @@ class Frame:
         """Whether the numbers of a column were given in single precision."""
         return place in self.singles if self.matrix is None else self.matrix.dtype == np.float32
 
+    def own_values(self, place: int) -> list[Any]:
+        """Values of one column as they were given, in their own types; ``None`` for missing ones."""
+        if self.given is None:
+            return without_missing(self.column(place).tolist())
+        if not isinstance(self.given, np.ndarray):
+            return without_missing(self.given[self.given.columns[place]].to_list())
+        values = self.given[:, place]
+        if values.dtype.kind in "Mm":
+            values = values.astype(f"{values.dtype.str[:3]}[us]")  # finer ones would become integers
+        return without_missing(values.tolist())
+
+    def time_zone(self, place: int) -> str | None:
+        """Name of the time zone that a column of a table has by its type."""
+        if self.given is None or isinstance(self.given, np.ndarray):
+            return None
+        zone: str | None = getattr(self.given[self.given.columns[place]].dtype, "time_zone", None)
+        return zone
+
     def __len__(self) -> int:
         return self.n_rows
 
@@ -70,7 +87,7 @@ class Frame:
         """Some of the rows."""
         matrix = None if self.matrix is None else self.matrix[places]
         arrays = tuple(array[places] for array in self.arrays)
-        return replace(self, n_rows=len(places), matrix=matrix, arrays=arrays)
+        return replace(self, n_rows=len(places), matrix=matrix, arrays=arrays, given=None)
 
 
 def as_columns(data: Any, names: Sequence[str] | None = None) -> Frame:
@@ -88,26 +105,27 @@ def as_columns(data: Any, names: Sequence[str] | None = None) -> Frame:
         >>> as_columns([[1, "a"], [None, "b"]], names=["size", "colour"]).kinds
         ('numeric', 'categorical')
     """
-    frame, problems = read_columns(data, names)
-    if problems:
-        raise InputError("the table cannot be used as it is:" + "".join(f"\n- {p}" for p in problems.values()))
+    frame = read_columns(data, names)
+    if frame.problems:
+        raise InputError("the table cannot be used as it is:" + "".join(f"\n- {p}" for p in frame.problems.values()))
     return frame
 
 
-def read_columns(data: Any, names: Sequence[str] | None = None) -> tuple[Frame, dict[str, str]]:
-    """:func:`as_columns` with the columns that cannot be used, and why, instead of an error."""
+def read_columns(data: Any, names: Sequence[str] | None = None) -> Frame:
+    """:func:`as_columns` with the columns that cannot be used among the frame's problems, instead of an error."""
     table = as_table(data)
     if table is None:
-        return _read_array(as_array(data), names)
+        array = as_array(data)
+        return replace(_read_array(array, names), given=array)
     columns = tuple(table.columns)
     if names is not None and tuple(names) != columns:
         raise InputError("names are for arrays, this table has its own; rename its columns instead")
     _check_shape(len(table), len(columns))
     matrix = _pandas_matrix(table)
     if matrix is not None:
-        return _matrix_frame(matrix, columns, "table")
+        return replace(_matrix_frame(matrix, columns, "table"), given=table)
     read = [_read_series(table[name]) for name in columns]
-    return _gather(columns, len(table), "table", read)
+    return replace(_gather(columns, len(table), "table", read), given=table)
 
 
 def in_common_form(data: Any) -> Any:
@@ -167,10 +185,10 @@ def is_table(data: Any) -> bool:
     return as_table(data) is not None
 
 
-def names_of(data: Any) -> tuple[str, ...]:
+def names_of(data: Any) -> tuple[str, ...] | None:
     """Names of the columns, if they have names of their own."""
     table = as_table(data)
-    return () if table is None else tuple(table.columns)
+    return None if table is None else tuple(table.columns)
 
 
 def as_array(data: Any) -> Array:
@@ -228,7 +246,7 @@ def _check_shape(n_rows: int, n_columns: int) -> None:
 # ---------------------------------------------------------------------------------------------------------- arrays
 
 
-def _read_array(array: Array, names: Sequence[str] | None) -> tuple[Frame, dict[str, str]]:
+def _read_array(array: Array, names: Sequence[str] | None) -> Frame:
     source: Source = "array" if names is None else "named array"
     columns = tuple(f"x{i}" for i in range(array.shape[1])) if names is None else _checked_names(list(names))
     if len(columns) != array.shape[1]:
@@ -239,13 +257,13 @@ def _read_array(array: Array, names: Sequence[str] | None) -> tuple[Frame, dict[
     return _gather(columns, len(array), source, read)
 
 
-def _matrix_frame(matrix: Array, names: tuple[str, ...], source: Source) -> tuple[Frame, dict[str, str]]:
+def _matrix_frame(matrix: Array, names: tuple[str, ...], source: Source) -> Frame:
     problems = {
         names[i]: f"column {names[i]!r} has {count} infinite value{'s' * (count > 1)}; {INFINITE}"
         for i, count in _count_infinite(matrix)
     }
     kinds: tuple[Kind, ...] = tuple(["numeric"] * len(names))
-    return Frame(names, kinds, len(matrix), source, matrix=matrix), problems
+    return Frame(names, kinds, len(matrix), source, matrix=matrix, problems=problems)
 
 
 def _count_infinite(matrix: Array) -> list[tuple[int, int]]:
@@ -314,7 +332,7 @@ def _pandas_matrix(table: nw.DataFrame[Any]) -> Array | None:
     return np.asarray(native.to_numpy()) if plain else None
 
 
-def _gather(names: tuple[str, ...], n_rows: int, source: Source, read: list[Read]) -> tuple[Frame, dict[str, str]]:
+def _gather(names: tuple[str, ...], n_rows: int, source: Source, read: list[Read]) -> Frame:
     problems: dict[str, str] = {}
     arrays = []
     for name, column in zip(names, read, strict=True):
@@ -330,7 +348,7 @@ def _gather(names: tuple[str, ...], n_rows: int, source: Source, read: list[Read
         "missing" if name in problems else c.kind for name, c in zip(names, read, strict=True)
     )
     singles = frozenset(i for i, column in enumerate(read) if column.single)
-    return Frame(names, kinds, n_rows, source, arrays=tuple(arrays), singles=singles), problems
+    return Frame(names, kinds, n_rows, source, arrays=tuple(arrays), singles=singles, problems=problems)
 
 
 def _read_series(series: nw.Series[Any]) -> Read:

@@ -21,7 +21,7 @@ from nrf.detect.calibration import warn_if_too_few
 from nrf.detect.tables.dialect import Dialect
 from nrf.detect.tables.files import Batch, batches, read_table
 from nrf.detect.tables.readers import BATCH_ROWS
-from nrf.detect.tables.schema import TableEncoder
+from nrf.detect.tables.schema import Schema
 from nrf.detect.tables.texts import arrow
 from nrf.errors import InputError
 from nrf.files import replaced, require_output
@@ -29,7 +29,7 @@ from nrf.files import replaced, require_output
 if TYPE_CHECKING:
     from nrf.detect.detector import NRFDetector
 
-__all__ = ["Extreme", "StreamSummary", "read_table", "score_batch", "score_stream", "table_encoder"]
+__all__ = ["Extreme", "StreamSummary", "read_table", "score_batch", "score_stream", "table_schema"]
 
 Floats = NDArray[np.float64]
 OnBatch = Callable[[int, float], object]
@@ -100,7 +100,7 @@ def score_stream(
         dialect: How a CSV file is written; if not given, like the training file.
     """
     source, out = Path(source), Path(out)
-    encoder = table_encoder(detector)
+    schema = table_schema(detector)
     _check_places(source, out)
     if fdr is not None:
         if not 0 < fdr < 1:
@@ -109,7 +109,7 @@ def score_stream(
     if top < 0:
         raise InputError(f"top must be 0 or more, got {top}")
     known = detector.file_columns_
-    parts = batches(encoder, source, drop=drop, ids=ids, known=known, batch_rows=batch_rows, dialect=dialect)
+    parts = batches(schema, source, drop=drop, ids=ids, known=known, batch_rows=batch_rows, dialect=dialect)
     tally, lowest = _Tally(len(detector.calibration_.scores)), _Lowest(top)
     with (
         closing(parts),
@@ -157,8 +157,8 @@ def score_batch(detector: NRFDetector, batch: Batch) -> Floats:
             raise type(error)(f"rows {batch.first} to {batch.last}: {error}") from error
 
 
-def table_encoder(detector: NRFDetector) -> TableEncoder:
-    """The encoder of a fitted detector of tables."""
+def table_schema(detector: NRFDetector) -> Schema:
+    """The schema of a fitted detector of tables."""
     from sklearn.utils.validation import check_is_fitted
 
     check_is_fitted(detector)

@@ -6,7 +6,7 @@ import datetime as dt
 import importlib
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import filterfalse
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nrf.detect.tables.column import CategoricalColumn, Column, DroppedColumn, KeptColumn, NumericColumn
 from nrf.detect.tables.dialect import Dialect
 from nrf.detect.tables.values import Kind
 from nrf.errors import InputError
@@ -60,54 +59,77 @@ class Way:
         return tried(self.read, arrow("compute").if_else(fits, text, None)), fits
 
 
-def converted(
-    path: Path,
-    column: Column,
-    text: Any,
-    first: int,
-    dialect: Dialect = Dialect(),  # noqa: B008 - frozen
-    told: set[str] | None = None,
-) -> Any:
-    """The text of a CSV column in the type that goes with its kind.
+@dataclass(frozen=True)
+class Cells:
+    """The text of one column of a CSV file, or of some of its rows, to be read as a column had it at fit."""
 
-    Args:
-        path: The file, for errors.
-        column: What the encoder knows of it.
-        text: Arrow array of strings.
-        first: Number of the first row, for errors.
-        dialect: How cells are written.
-        told: Columns of which it was said that odd cells are read as missing values; it is said once.
-    """
-    text = with_missing(text, dialect.missing)
-    kind: Kind = "missing" if isinstance(column, DroppedColumn) else column.kind
-    if isinstance(column, CategoricalColumn):
-        kind = column.holds
-    if kind == "categorical":
-        return text
-    pa, pc = arrow(), arrow("compute")
-    text = trimmed(text, dialect)
-    ways = [number_way(dialect)] if isinstance(column, DroppedColumn) else _ways(column, kind, dialect)
-    for way in ways:
-        values = tried(way.read, text)
+    path: Path
+    """The file, for errors."""
+    name: str
+    """The column, for errors."""
+    text: Any
+    """Arrow array of strings."""
+    first: int = 1
+    """Number of the first row, for errors."""
+    dialect: Dialect = Dialect()  # noqa: RUF009 - frozen
+    """How cells are written."""
+    told: set[str] = field(default_factory=set)
+    """Columns of which it was said that odd cells are read as missing values; it is said once."""
+
+    def read(self, kind: Kind, *, clock: bool = False) -> Any:
+        """Values in the type that goes with a kind.
+
+        Args:
+            kind: What they were at fit.
+            clock: Whether numbers may be written as times of day.
+
+        Raises:
+            InputError: A cell cannot be read.
+        """
+        text = with_missing(self.text, self.dialect.missing)
+        if kind == "categorical":
+            return text
+        text = trimmed(text, self.dialect)
+        ways = _ways(kind, self.dialect, clock=clock)
+        values = _by_first(ways, text)
+        if values is None and self.dialect.odd == "missing" and kind != "boolean":
+            values = self._without_odd(ways, text)
         if values is not None:
             return values
-    if isinstance(column, DroppedColumn):  # the constant is all that counts: what is no number is not that
-        return pa.array([None if v is None else as_number(v) for v in text.to_pylist()], pa.float64())
-    if dialect.odd == "missing" and kind != "boolean":
-        read = [(values, fits) for way in ways for values, fits in [way.of_fitting(text)] if values is not None]
-        if read:
-            values, fits = max(read, key=lambda pair: pc.sum(pair[1]).as_py() or 0)
-            if told is None or column.name not in told:
-                cells = listed(pc.invert(fits), text, first)
-                said = f"{path}: column {column.name!r}: read as missing values, here and further on: {cells}"
-                warnings.warn(said, stacklevel=2)
-            if told is not None:
-                told.add(column.name)
+        bad = first_bad(ways[0].read, text)
+        fix = (
+            "" if kind == "boolean" else "; if it means a missing value, name it after --missing, or give --odd missing"
+        )
+        raise InputError(
+            f"{self.path}: column {self.name!r}, row {self.first + bad}: {text[bad].as_py()!r} is {WANTED[kind]}{fix}"
+        )
+
+    def read_numbers(self) -> Any:
+        """Numbers, and missing values for what is none."""
+        text = trimmed(with_missing(self.text, self.dialect.missing), self.dialect)
+        values = _by_first([number_way(self.dialect)], text)
+        if values is not None:
             return values
-    bad = first_bad(ways[0].read, text)
-    value = text[bad].as_py()
-    out = "" if kind == "boolean" else "; if it means a missing value, name it after --missing, or give --odd missing"
-    raise InputError(f"{path}: column {column.name!r}, row {first + bad}: {value!r} is {WANTED[kind]}{out}")
+        return arrow().array([None if v is None else as_number(v) for v in text.to_pylist()], arrow().float64())
+
+    def _without_odd(self, ways: Sequence[Way], text: Any) -> Any:
+        """Values with nulls for odd cells, which is said; ``None`` if even so they cannot be read."""
+        pc = arrow("compute")
+        read = [(values, fits) for way in ways for values, fits in [way.of_fitting(text)] if values is not None]
+        if not read:
+            return None
+        values, fits = max(read, key=lambda pair: pc.sum(pair[1]).as_py() or 0)
+        if self.name not in self.told:
+            cells = listed(pc.invert(fits), text, self.first)
+            said = f"{self.path}: column {self.name!r}: read as missing values, here and further on: {cells}"
+            warnings.warn(said, stacklevel=4)
+        self.told.add(self.name)
+        return values
+
+
+def _by_first(ways: Sequence[Way], text: Any) -> Any:
+    """Values by the first way that can read all cells; ``None`` if none can."""
+    return next((values for way in ways if (values := tried(way.read, text)) is not None), None)
 
 
 def with_missing(text: Any, words: Sequence[str] = ()) -> Any:
@@ -178,13 +200,12 @@ def _to(kind: Any) -> Callable[[Any], Any]:
     return lambda text: arrow("compute").cast(text, kind)
 
 
-def _ways(column: KeptColumn, kind: Kind, dialect: Dialect) -> list[Way]:
+def _ways(kind: Kind, dialect: Dialect, *, clock: bool) -> list[Way]:
     """How the text may be read, the likeliest way first."""
     if kind == "datetime":
         return [date_way(*how) for how in DATES]
     if kind == "boolean":
         return [Way("", _to(arrow().bool_()), lambda text: text)]
-    clock = isinstance(column, NumericColumn) and column.integer and column.low >= 0 and column.high < DAY
     return [number_way(dialect), clock_way()] if clock else [number_way(dialect)]
 
 
