@@ -67,7 +67,7 @@ def data(tmp_path_factory):
 def model(data):
     """A detector fitted by the command line to the rows labelled ok."""
     folder = data / "model"
-    arguments = ["--label", "label", "--normal", "ok", "--drop", "kind", "--iterations", "30", "--quiet"]
+    arguments = ["--label", "label", "--normal", "ok", "--drop", "kind", "--max-iter", "30", "--quiet"]
     assert main(["detect", "fit", str(data / "data.csv"), "--out", str(folder), *arguments]) == 0
     return folder
 
@@ -105,7 +105,7 @@ def read(path):
 
 
 def fit(run, data, out, *arguments):
-    return run("detect", "fit", data, "--out", out, "--iterations", "10", "--quiet", *arguments)
+    return run("detect", "fit", data, "--out", out, "--max-iter", "10", "--quiet", *arguments)
 
 
 # ----------------------------------------------------------------------------------------------------------------- fit
@@ -125,11 +125,23 @@ def test_fit_says_what_it_did(run, data, tmp_path):
 
 
 def test_fit_is_that_of_the_library(run, data, tmp_path):
-    fit(run, data / "data.parquet", tmp_path / "m", "--drop", "kind", "label", "site", "--seed", "3", "--members", "2")
+    fit(
+        run,
+        data / "data.parquet",
+        tmp_path / "m",
+        "--drop",
+        "kind",
+        "label",
+        "site",
+        "--seed",
+        "3",
+        "--n-estimators",
+        "2",
+    )
     rows = read_table(data / "data.parquet", drop=["kind", "label", "site"])
-    want = NRFDetector(iterations=10, random_state=3, n_members=2).fit(rows)
+    want = NRFDetector(max_iter=10, random_state=3, n_estimators=2).fit(rows)
     found = NRFDetector.load(tmp_path / "m")
-    assert found.n_members == 2
+    assert found.n_estimators == 2
     np.testing.assert_allclose(found.score_samples(rows), want.score_samples(rows), rtol=1e-5)
     assert found.offset_ == pytest.approx(want.offset_)
 
@@ -172,8 +184,8 @@ def test_fit_mistakes(fails, data, tmp_path, model):
         "detect", "fit", source, "--out", out, "--contamination", "0.7"
     )
     assert "false_alarm_rate must lie in" in fails("detect", "fit", source, "--out", out, "--false-alarm-rate", "2")
-    assert "n_members" in fails("detect", "fit", source, "--out", out, "--members", "0")
-    assert "iterations" in fails("detect", "fit", source, "--out", out, "--iterations", "0")
+    assert "n_estimators" in fails("detect", "fit", source, "--out", out, "--n-estimators", "0")
+    assert "max_iter" in fails("detect", "fit", source, "--out", out, "--max-iter", "0")
     assert "--out" in fails("detect", "fit", source)
     assert not out.exists()
 
@@ -183,7 +195,7 @@ def test_fit_refuses_a_foreign_place_before_it_trains(fails, data, tmp_path):
     (tmp_path / "foreign" / "letter.txt").write_text("dear")
     (tmp_path / "file").write_text("x")
     for name, message in (("foreign", "exists and is no saved detector"), ("file", "is a file; choose a folder")):
-        line = fails("detect", "fit", data / "data.csv", "--out", tmp_path / name, "--iterations", "100000000")
+        line = fails("detect", "fit", data / "data.csv", "--out", tmp_path / name, "--max-iter", "100000000")
         assert message in line
     assert (tmp_path / "foreign" / "letter.txt").read_text() == "dear"
 
@@ -205,7 +217,7 @@ def zip_table(n=60):
 def test_a_zip_code_is_not_a_number(capsys, run, tmp_path):
     source, model = tmp_path / "x.csv", tmp_path / "m"
     source.write_text(zip_table())
-    assert main(["detect", "fit", str(source), "--out", str(model), "--iterations", "10", "--quiet"]) == 0
+    assert main(["detect", "fit", str(source), "--out", str(model), "--max-iter", "10", "--quiet"]) == 0
     printed, said = capsys.readouterr()
     assert "leading zeros" in said
     assert "'zip'" in said
@@ -442,7 +454,7 @@ def test_score_by_false_discoveries(run, data, model, tmp_path):
     printed = run("detect", "score", model, data / "data.csv", "--out", out, "--fdr", "0.4", *drop)
     rows = read_table(data / "data.csv", drop=drop[1:])
     got = np.array(read(out)["anomaly"]) == 1
-    np.testing.assert_array_equal(got, NRFDetector.load(model).discoveries(rows, 0.4))
+    np.testing.assert_array_equal(got, NRFDetector.load(model).predict_fdr(rows, 0.4))
     assert f"{got.sum()} flagged, those with p-value ≤ " in printed
     assert "(false discovery rate 0.4)" in printed
 
@@ -731,7 +743,7 @@ def test_control_characters_are_not_printed(capsys, tmp_path):
     rows = "".join(f'o{i}{evil},{rng.normal():.3f},"{"a" if i % 2 else "b"}{evil}"\n' for i in range(60))
     (tmp_path / "x.csv").write_text(f"id,size{evil},kind\n" + rows)
     (tmp_path / "odd.csv").write_text(f"id,size{evil},kind\n1,{evil},a\n")
-    fit_ = ["fit", tmp_path / "x.csv", "--out", tmp_path / "m", "--id", "id", "--iterations", "5", "--quiet"]
+    fit_ = ["fit", tmp_path / "x.csv", "--out", tmp_path / "m", "--id", "id", "--max-iter", "5", "--quiet"]
     score_ = ["score", tmp_path / "m", tmp_path / "x.csv", "--out", tmp_path / "s.csv", "--top", "3"]
     explain_ = ["explain", tmp_path / "m", tmp_path / "x.csv", "--row", "1"]
     odd = ["score", tmp_path / "m", tmp_path / "odd.csv", "--out", tmp_path / "s.csv"]
@@ -747,4 +759,4 @@ def test_control_characters_are_not_printed(capsys, tmp_path):
 def test_rows_are_stored_only_if_asked_for(run, data, tmp_path):
     for flags, kept in (([], False), (["--keep-examples"], True)):
         fit(run, data / "data.csv", tmp_path / "m", "--drop", "label", "kind", *flags)
-        assert (NRFDetector.load(tmp_path / "m")._calibration_rows is not None) == kept
+        assert (NRFDetector.load(tmp_path / "m").fitted_.calibrated.rows is not None) == kept

@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from nrf.detect.calibration import Calibration, false_discoveries
 from nrf.detect.detector import NRFDetector
-from nrf.detect.features import OneSided, PrincipalComponents, TurnFeatures
+from nrf.detect.features import OLD_NAMES, ClipBenignTail, PrincipalComponents, RotationFeatures
+from nrf.detect.fitted import Fitted
+from nrf.detect.old_names import warn_of_old_name
+from nrf.detect.settings import Training
 from nrf.detect.tables.column import SchemaError
 from nrf.detect.tables.schema import TableEncoder
 
 __all__ = [
     "Calibration",
+    "ClipBenignTail",
+    "Fitted",
     "NRFDetector",
-    "OneSided",
     "PrincipalComponents",
+    "RotationFeatures",
     "SchemaError",
     "TableEncoder",
-    "TurnFeatures",
+    "Training",
     "false_discoveries",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in OLD_NAMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    warn_of_old_name(name, OLD_NAMES[name].__name__)
+    return OLD_NAMES[name]

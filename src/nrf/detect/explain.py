@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nrf.detect.features import PrincipalComponents
+from nrf.detect.fitted import Fitted, opened
 from nrf.detect.tables.column import CategoricalColumn, DatetimeColumn, DroppedColumn, NumericColumn
 from nrf.detect.tables.given import GivenRows, Novelty, given_rows, novelties
 from nrf.detect.tables.schema import TableEncoder
@@ -79,30 +80,33 @@ class Explanation:
         return self.score < self.threshold
 
 
-def explain(detector: NRFDetector, X: Any, *, max_steps: int = 500, target: float | None = None) -> list[Explanation]:
+def explain(
+    detector: NRFDetector | Fitted, X: Any, *, max_steps: int = 500, target: float | None = None
+) -> list[Explanation]:
     """Explain rows of a table.
 
     Args:
-        detector: A fitted detector of tables.
+        detector: A fitted detector of tables, or what its fit has learned.
         X: Rows.
         max_steps: Steps of the revision, at most.
         target: Potential that counts as typical; the median of the calibration rows if not given.
     """
-    encoder = detector.encoder_
-    if encoder is None or detector.pixels_ is not None:
+    fitted, X = opened(detector, X)
+    encoder, calibration = fitted.reader.encoder, fitted.calibrated.scores
+    if encoder is None or fitted.reader.pixels is not None:
         raise InputError("images have no columns to explain; use counterfactual_images")
-    if detector.combine != "potential":
+    if fitted.combine != "potential":
         raise InputError("ranks have no gradient: explain a detector with combine='potential'")
-    valid = detector._valid(X)
-    rows, given, new = detector._rows_of(valid), given_rows(encoder, valid), novelties(encoder, valid)
-    field = _Field(detector)
-    middle = float(np.median(detector.calibration_.scores)) if target is None else target
+    valid = fitted.reader.prepared(X)
+    rows, given, new = fitted.reader.encoded(valid), given_rows(encoder, valid), novelties(encoder, valid)
+    field = _Field(fitted)
+    middle = float(np.median(calibration.scores)) if target is None else target
     revised = field.climb(rows, middle, max_steps)
     scores = field.values(rows)
-    p_values = detector.calibration_.p_values(scores.cpu().numpy())
-    typical = _typical_rows(detector, field)
+    p_values = calibration.p_values(scores.cpu().numpy())
+    typical = _typical_rows(fitted, field)
     return [
-        _explain_row(detector, field, _Row(row, i, given, new[i]), [goal, *_nearest(typical, row)], score, p)
+        _explain_row(fitted, field, _Row(row, i, given, new[i]), [goal, *_nearest(typical, row)], score, p)
         for i, (row, goal, score, p) in enumerate(zip(rows, revised, scores.tolist(), p_values.tolist(), strict=True))
     ]
 
@@ -135,9 +139,9 @@ class _Row:
         return [*kept, *(_Group(name, slice(0, 0), 1) for name in counted if name not in names)]
 
 
-def _typical_rows(detector: NRFDetector, field: _Field) -> Tensor:
+def _typical_rows(fitted: Fitted, field: _Field) -> Tensor:
     """Calibration rows of the upper half; none of a detector that was saved without them."""
-    known = detector._calibration_rows
+    known = fitted.calibrated.rows
     if known is None:
         return torch.empty(0, 0)
     values = field.values(known[:TYPICAL_ROWS])
@@ -152,24 +156,26 @@ def _nearest(typical: Tensor, row: Tensor) -> Tensor:
     return typical[distance.topk(min(NEAR_ROWS, len(typical)), largest=False).indices]
 
 
-def counterfactual_images(detector: NRFDetector, X: Any, *, max_steps: int = 500) -> NDArray[np.float32]:
+def counterfactual_images(detector: NRFDetector | Fitted, X: Any, *, max_steps: int = 500) -> NDArray[np.float32]:
     """Images after revision towards typical ones, in the units of ``X``."""
-    scale = detector.pixels_
+    fitted, X = opened(detector, X)
+    reader = fitted.reader
+    scale = reader.pixels
     if scale is None:
         raise InputError("this detector is one of tables; use explain")
-    field, step = _Field(detector), detector.features_
+    field, step = _Field(fitted), reader.features
     if step is not None and not isinstance(step, PrincipalComponents):
         raise InputError(f"there is no way back from the columns of {type(step).__name__} to images")
-    revised = field.climb(detector._encode(X), float(np.median(detector.calibration_.scores)), max_steps)
-    if detector.encoder_ is not None and step is not None:
-        columns = np.array([list(detector.encoder_.decode(row.cpu().numpy()).values()) for row in revised])
+    revised = field.climb(reader.read(X), float(np.median(fitted.calibrated.scores.scores)), max_steps)
+    if reader.encoder is not None and step is not None:
+        columns = np.array([list(reader.encoder.decode(row.cpu().numpy()).values()) for row in revised])
         revised = torch.from_numpy(step.inverse_transform(columns, like=scale.encode(X)))
     out = (revised.clamp(-1, 1).cpu().numpy() + 1) / 2 * (scale.high - scale.low) + scale.low
     return np.asarray(out, dtype=np.float32)
 
 
 def revised_rows(
-    detector: NRFDetector,
+    detector: NRFDetector | Fitted,
     X: Any,
     *,
     n_steps: int = 300,
@@ -183,7 +189,7 @@ def revised_rows(
     typical, not at the nearest thing that passes.
 
     Args:
-        detector: A fitted detector of tables.
+        detector: A fitted detector of tables, or what its fit has learned.
         X: Rows.
         n_steps: How many steps.
         temperature: Of the noise: 1 draws rows as they come, 0 climbs to a peak, what is between stays near one.
@@ -193,12 +199,14 @@ def revised_rows(
     Returns:
         The revised rows in the user's units, by column.
     """
-    encoder = detector.encoder_
-    if encoder is None or detector.pixels_ is not None:
+    fitted, X = opened(detector, X)
+    encoder = fitted.reader.encoder
+    if encoder is None or fitted.reader.pixels is not None:
         raise InputError("images have no columns; use counterfactual_images")
     if n_steps < 1:
         raise InputError(f"n_steps must be at least 1, got {n_steps}")
-    rows, field = detector._encode(X), _Field(detector)
+    valid, field = fitted.reader.prepared(X), _Field(fitted)
+    rows = fitted.reader.encoded(valid)
     sampler = SGLD(step_size=field.step_size / 10 if step_size is None else step_size, temperature=temperature)
     known = torch.ones_like(rows[:1])
     known[:, field.members.surprises] = 0.0  # nothing else is a surprise any more
@@ -208,20 +216,20 @@ def revised_rows(
 
     rng = stream(random_state, "revision", device=rows.device)
     (revised,) = run(sampler, (rows,), slope, n_steps, rng).position
-    given = given_rows(encoder, detector._valid(X))
+    given = given_rows(encoder, valid)
     decoded = [_values(encoder, _snapped(encoder, row)) for row in known * revised]
     return [{name: given.in_kind(i, name, v) for name, v in values.items()} for i, values in enumerate(decoded)]
 
 
 class _Field:
-    """The combined potential of a detector's members, with its gradient."""
+    """The combined potential of a fit's models, with its gradient."""
 
-    def __init__(self, detector: NRFDetector) -> None:
-        self.members = detector.members_
+    def __init__(self, fitted: Fitted) -> None:
+        self.members = fitted.members
         still = Snapshot(self.members.module("potential"))
         still.refresh()
         self.potential = still.copy
-        self.step_size = detector.recipe_.sampler.step_size
+        self.step_size = fitted.recipe.sampler.step_size
 
     def values(self, rows: Tensor) -> Tensor:
         """Mean potential of the members."""
@@ -269,11 +277,11 @@ class _Field:
 
 
 def _explain_row(
-    detector: NRFDetector, field: _Field, row: _Row, goals: Sequence[Tensor], score: float, p: float
+    fitted: Fitted, field: _Field, row: _Row, goals: Sequence[Tensor], score: float, p: float
 ) -> Explanation:
-    encoder = detector.encoder_
+    encoder = fitted.reader.encoder
     assert encoder is not None
-    threshold, groups = detector.offset_, row.groups(encoder)
+    threshold, groups = fitted.rule.threshold, row.groups(encoder)
     goals = [_snapped(encoder, goal) for goal in goals]
     moved: list[int] = []
     counterfactual, found = row.encoded, score

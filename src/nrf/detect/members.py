@@ -175,7 +175,7 @@ class Members:
     def go_on_from(self, before: Members) -> None:
         """Take over the weights of members trained before."""
         if before.count != self.count:
-            raise InputError(f"n_members was {before.count} and is {self.count} now; a warm start keeps it")
+            raise InputError(f"n_estimators was {before.count} and is {self.count} now; a warm start keeps it")
         for name, module in self.learner.modules.items():
             module.load_state_dict(before.learner.modules[name].state_dict())
 
