@@ -1,4 +1,4 @@
-"""`nrf detect` and `nrf export`: what is printed and written, and one line with exit code 2 for every mistake."""
+"""`nrf detect`: what is printed and written, and one line with exit code 2 for every mistake."""
 
 from __future__ import annotations
 
@@ -273,7 +273,7 @@ def test_categorical_columns_are_read_as_they_are_written(run, settings, tmp_pat
 
 
 def test_fit_shows_the_columns_before_it_trains(data, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(NRFDetector, "_train", lambda *a, **k: pytest.fail("trained"))
+    monkeypatch.setattr("nrf.detect.detector.train", lambda *a, **k: pytest.fail("trained"))
     with pytest.raises(pytest.fail.Exception, match="trained"):
         cli.fit(data / "data.csv", out=tmp_path / "m", drop=("kind",), quiet=True)
     assert re.search("city +levels +2\n", capsys.readouterr().out)
@@ -634,43 +634,56 @@ def test_evaluate_mistakes(fails, run, data, model, tmp_path):
 
 def test_export(run, data, model, tmp_path):
     onnx = pytest.importorskip("onnx")
-    assert "m.onnx" in run("export", model, "--out", tmp_path / "deep" / "m.onnx")
+    assert "m.onnx" in run("detect", "export", model, "--out", tmp_path / "deep" / "m.onnx")
     graph = onnx.load(tmp_path / "deep" / "m.onnx")
     assert [o.name for o in graph.graph.output] == ["score"]
 
 
 def test_export_mistakes(fails, model, tmp_path):
-    assert "must end in .onnx" in fails("export", model, "--out", tmp_path / "m.bin")
-    assert "is no saved detector" in fails("export", tmp_path, "--out", tmp_path / "m.onnx")
+    assert "must end in .onnx" in fails("detect", "export", model, "--out", tmp_path / "m.bin")
+    assert "is no saved detector" in fails("detect", "export", tmp_path, "--out", tmp_path / "m.onnx")
+
+
+def test_old_names_of_commands_and_options_still_work(model, data, tmp_path, capsys):
+    pytest.importorskip("onnx")
+    assert main(["export", str(model), "--out", str(tmp_path / "m.onnx")]) == 0
+    assert "nrf: nrf export is deprecated: use nrf detect export\n" in capsys.readouterr().err
+    assert (tmp_path / "m.onnx").is_file()
+    old = ["--iterations", "3", "--members=2", "--drop", "kind", "--quiet"]
+    assert main(["detect", "fit", str(data / "data.csv"), "--out", str(tmp_path / "m"), *old]) == 0
+    said = capsys.readouterr().err
+    assert "--iterations is deprecated: use --max-iter" in said
+    assert "--members is deprecated: use --n-estimators" in said
+    found = NRFDetector.load(tmp_path / "m")
+    assert (found.n_iter_, found.n_estimators, found.members_.count) == (3, 2, 2)
 
 
 # ---------------------------------------------------------------------------------------------------------- the command
 
 
-@pytest.mark.parametrize("command", ["detect fit", "detect score", "detect explain", "detect evaluate", "export"])
-def test_every_action_has_help(command, capsys):
+@pytest.mark.parametrize("action", ["fit", "score", "explain", "evaluate", "export"])
+def test_every_action_has_help(action, capsys):
     with pytest.raises(SystemExit) as stop:
-        main([*command.split(), "--help"])
+        main(["detect", action, "--help"])
     assert stop.value.code == 0
     printed = capsys.readouterr().out
-    assert f"usage: nrf {command}" in printed
-    (example,) = re.findall(rf"Example: nrf {command} (.*)", printed)
-    actions = {"export": cli.export} | {f"detect {name}": action for name, (action, _) in cli.ACTIONS.items()}
-    parse(actions[command], example.split(), "nrf")  # it is one that can be read
+    assert f"usage: nrf detect {action}" in printed
+    (example,) = re.findall(rf"Example: nrf detect {action} (.*)", printed)
+    parse(cli.ACTIONS[action][0], example.split(), "nrf")  # it is one that can be read
 
 
 def test_the_commands_of_the_docs_can_be_read():
     page = (Path(cli.__file__).parents[3] / "docs" / "detection.md").read_text()
-    commands = re.findall(r"^nrf (detect \w+|export) (.*)$", page, flags=re.MULTILINE)
+    commands = re.findall(r"^nrf detect (\w+) (.*)$", page, flags=re.MULTILINE)
     assert len(commands) == 6
     for action, rest in commands:
-        parse(cli.export if action == "export" else cli.ACTIONS[action.split()[1]][0], shlex.split(rest), "nrf")
+        parse(cli.ACTIONS[action][0], shlex.split(rest), "nrf")
 
 
 def test_overviews(run, fails, capsys):
     assert "evaluate" in run("detect", "--help")
     assert "detect " in run("--help")
-    assert "export " in run("--help")
+    assert "export" in run("detect", "--help")
     assert main(["detect"]) == 2
     assert "usage: nrf detect ACTION" in capsys.readouterr().out
     assert "unknown action 'train'; `nrf detect` knows fit, score, explain, evaluate" in fails("detect", "train")
@@ -733,7 +746,7 @@ def test_places_are_checked_before_any_work(fails, data, model, tmp_path, monkey
         error = fails("detect", action[0], model, data / "data.csv", "--out", out, *action[1:])
         assert "file is not a folder" in error
     assert "file is not a folder" in fails("detect", "fit", data / "data.csv", "--out", tmp_path / "file" / "model")
-    assert "is not a folder" in fails("export", model, "--out", tmp_path / "file" / "m.onnx")
+    assert "is not a folder" in fails("detect", "export", model, "--out", tmp_path / "file" / "m.onnx")
 
 
 def test_control_characters_are_not_printed(capsys, tmp_path):

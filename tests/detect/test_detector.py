@@ -267,6 +267,7 @@ def test_in_a_pipeline_a_search_and_a_clone(ring):
         train
     )
     assert 0.4 < search.best_score_ <= 1
+    assert search.best_estimator_.training.sigma == search.best_params_["training__sigma"]
     assert clone(NRFDetector(training=Training(sigma=0.7))).training.sigma == 0.7
 
 

@@ -19,7 +19,7 @@ from torch import nn
 from nrf.detect.calibration import ThresholdRule, rows_needed
 from nrf.detect.fitted import Combine, Fitted, Provenance
 from nrf.detect.fitting import Job, calibration_part, encode_rows, split_rows, train
-from nrf.detect.old_names import OldNames
+from nrf.detect.old_names import OldNames, takes_old_names
 from nrf.detect.parameters import check_parameters
 from nrf.detect.rows import RowReader, checked
 from nrf.detect.settings import Training
@@ -79,9 +79,10 @@ class NRFDetector(OldNames, Thresholds, OutlierMixin, BaseEstimator):  # type: i
         device: Where to compute: "cpu", "cuda", …
         verbose: Progress, with the time left, of what takes more than two seconds: None shows it on a terminal, 1
             everywhere (as plain lines where standard error is not a terminal), 0 nowhere.
-        old_names: Parameters by their names in version 0.1.0, with a ``DeprecationWarning``: ``iterations`` is
-            ``max_iter`` now, ``n_members`` is ``n_estimators``, ``calibration_share`` is ``calibration_fraction``, and
-            the settings of ``training`` were parameters of their own.
+
+    Parameters by their names in version 0.1.0 are still taken, with a ``DeprecationWarning``: ``iterations`` is
+    ``max_iter`` now, ``n_members`` is ``n_estimators``, ``calibration_share`` is ``calibration_fraction``, and the
+    settings of ``training`` were parameters of their own.
 
     Attributes:
         fitted_: All that the fit has learned, as one record, :class:`nrf.detect.fitted.Fitted`; the attributes below
@@ -112,6 +113,7 @@ class NRFDetector(OldNames, Thresholds, OutlierMixin, BaseEstimator):  # type: i
         [1, -1]
     """
 
+    @takes_old_names
     def __init__(
         self,
         *,
@@ -135,7 +137,6 @@ class NRFDetector(OldNames, Thresholds, OutlierMixin, BaseEstimator):  # type: i
         random_state: int | np.random.RandomState | None = None,
         device: str = "cpu",
         verbose: int | None = None,
-        **old_names: Any,
     ) -> None:
         self.false_alarm_rate = false_alarm_rate
         self.contamination = contamination
@@ -157,7 +158,6 @@ class NRFDetector(OldNames, Thresholds, OutlierMixin, BaseEstimator):  # type: i
         self.random_state = random_state
         self.device = device
         self.verbose = verbose
-        self._take_old_names(old_names)
 
     n_features_in_: int
     feature_names_in_: NDArray[Any]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ParamSpec, Self
 
 from nrf.detect.settings import Training
 from nrf.errors import InputError
@@ -15,6 +16,7 @@ RENAMED = {"iterations": "max_iter", "n_members": "n_estimators", "calibration_s
 SETTINGS = tuple(field.name for field in fields(Training))
 """Parameters that have moved into ``training``."""
 PREFIX = "training__"
+P = ParamSpec("P")
 
 
 def renamed_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -48,14 +50,6 @@ class OldNames:
 
     training: Training | None
 
-    def _take_old_names(self, old: Mapping[str, Any]) -> None:
-        """Keyword arguments of the constructor that are not in its signature."""
-        for name in old:
-            if name not in RENAMED and name not in SETTINGS:
-                raise TypeError(f"{type(self).__name__}.__init__() got an unexpected keyword argument {name!r}")
-        _warn(old, stacklevel=4)
-        OldNames.set_params(self, **renamed_parameters(old))
-
     def set_params(self, **params: Any) -> Self:
         """Set parameters, as for every estimator; ``training__sigma`` is the setting ``sigma`` of ``training``."""
         _warn(params, stacklevel=3)
@@ -84,6 +78,22 @@ class OldNames:
                 warn_of_old_name(name, f"training.{name}")
                 return getattr(self.training or Training(), name)
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+
+def takes_old_names(init: Callable[P, None]) -> Callable[P, None]:
+    """A constructor of :class:`OldNames` that takes old names, too; its signature is the one without them."""
+
+    @functools.wraps(init)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> None:
+        given: dict[str, Any] = dict(kwargs)
+        old = {name: given.pop(name) for name in kwargs if name in RENAMED or name in SETTINGS}
+        _warn(old, stacklevel=3)
+        init(*args, **given)
+        if old:
+            estimator: Any = args[0]
+            estimator.set_params(**renamed_parameters(old))
+
+    return wrapped
 
 
 def _changed(training: Training | None, changes: dict[str, Any]) -> Training:

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
 from nrf.detect.detector import NRFDetector
-from nrf.detect.old_names import OldNames
+from nrf.detect.old_names import OldNames, takes_old_names
 from nrf.detect.settings import Training
 from nrf.detect.tables.column import Scaling
 from nrf.errors import InputError
@@ -53,7 +53,6 @@ class NRF(OldNames, BaseDetector):  # type: ignore[misc]
         keep_examples: ``detector_.save`` stores the calibration rows, too.
         device: Where to compute.
         verbose: Progress: None shows it on a terminal, 1 everywhere, 0 nowhere.
-        old_names: Parameters by the names they had in version 0.1.0, with a ``DeprecationWarning``.
 
     Attributes:
         detector_: The fitted :class:`nrf.detect.NRFDetector`.
@@ -68,6 +67,7 @@ class NRF(OldNames, BaseDetector):  # type: ignore[misc]
         ([0, 1], 10)
     """
 
+    @takes_old_names
     def __init__(
         self,
         contamination: float = 0.1,
@@ -87,7 +87,6 @@ class NRF(OldNames, BaseDetector):  # type: ignore[misc]
         keep_examples: bool = False,
         device: str = "cpu",
         verbose: int | None = None,
-        **old_names: Any,
     ) -> None:
         super().__init__(contamination=contamination)
         self.random_state = random_state
@@ -105,7 +104,6 @@ class NRF(OldNames, BaseDetector):  # type: ignore[misc]
         self.keep_examples = keep_examples
         self.device = device
         self.verbose = verbose
-        self._take_old_names(old_names)
 
     detector_: NRFDetector
 
