@@ -119,7 +119,7 @@ def kill_detect(folder: Path, options: argparse.Namespace) -> list[str]:
     rows = [f"{rng.gauss(0, 1):.3f},{rng.gauss(0, 1):.3f},{rng.choice('abc')}" for _ in range(2000)]
     (folder / "rows.csv").write_text("\n".join(["x,y,kind", *rows]) + "\n")
     model, scores = folder / "model", folder / "scores.csv"
-    fit = nrf("detect", "fit", folder / "rows.csv", "--out", model, "--iterations", 5, "--quiet")
+    fit = nrf("detect", "fit", folder / "rows.csv", "--out", model, "--max-iter", 5, "--quiet")
     score = nrf("detect", "score", model, folder / "rows.csv", "--out", scores)
     for name, command in (("fit", fit), ("score", score)):
         started = time.perf_counter()

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nrf.detect import NRFDetector
+from nrf.detect import NRFDetector, Training
 from nrf.errors import InputError
 from nrf.reproduce.detectors.methods import find_method, measure
 from nrf.reproduce.detectors.sets import Task
@@ -88,7 +88,7 @@ def scoring(effort: Effort) -> Iterator[Row]:
     n = 2000 if effort is QUICK else 1_000_000
     rows = rows_of(n, seed=3)
     for widths in WIDTHS:
-        detector = _fitted(COLUMNS, widths=widths)
+        detector = _fitted(COLUMNS, training=Training(widths=widths))
         blocks: dict[str, Block] = {"score_samples": partial(detector.score_samples, rows)}
         with tempfile.TemporaryDirectory() as folder:
             session = _onnx_session(detector, Path(folder) / "detector.onnx")
@@ -104,7 +104,7 @@ def scoring(effort: Effort) -> Iterator[Row]:
 
 
 def _fitted(columns: int, **settings: Any) -> NRFDetector:
-    settings = {"iterations": 20, "random_state": 0} | settings
+    settings = {"max_iter": 20, "random_state": 0} | settings
     return NRFDetector(**settings).fit(rows_of(5000, columns))
 
 
@@ -135,7 +135,7 @@ def growth(effort: Effort) -> Iterator[Row]:
     columns = [30, 60, 120, 240]
     yield Row("fitting", "power of time in columns", _power(columns, [_fit_seconds(c, quick=quick) for c in columns]))
     lengths = [5, 10, 20, 40]
-    seconds = [_fit_seconds(COLUMNS, quick=quick, n_steps=n) for n in lengths]
+    seconds = [_fit_seconds(COLUMNS, quick=quick, training=Training(n_steps=n)) for n in lengths]
     yield Row("fitting", "power of time in steps of the revision", _power(lengths, seconds))
     with tempfile.TemporaryDirectory() as folder:
         detector.save(Path(folder) / "model")
@@ -155,7 +155,7 @@ def _fit_seconds(columns: int, *, quick: bool, **settings: Any) -> float:
     found = []
     for _ in range(rounds):
         started = time.perf_counter()
-        NRFDetector(random_state=0, iterations=iterations, **settings).fit(rows)
+        NRFDetector(random_state=0, max_iter=iterations, **settings).fit(rows)
         found.append(time.perf_counter() - started)
     return min(found)
 

@@ -1,4 +1,4 @@
-"""`nrf detect` and `nrf export`: what is printed and written, and one line with exit code 2 for every mistake."""
+"""`nrf detect`: what is printed and written, and one line with exit code 2 for every mistake."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def data(tmp_path_factory):
 def model(data):
     """A detector fitted by the command line to the rows labelled ok."""
     folder = data / "model"
-    arguments = ["--label", "label", "--normal", "ok", "--drop", "kind", "--iterations", "30", "--quiet"]
+    arguments = ["--label", "label", "--normal", "ok", "--drop", "kind", "--max-iter", "30", "--quiet"]
     assert main(["detect", "fit", str(data / "data.csv"), "--out", str(folder), *arguments]) == 0
     return folder
 
@@ -103,7 +103,7 @@ def read(path):
 
 
 def fit(run, data, out, *arguments):
-    return run("detect", "fit", data, "--out", out, "--iterations", "10", "--quiet", *arguments)
+    return run("detect", "fit", data, "--out", out, "--max-iter", "10", "--quiet", *arguments)
 
 
 # ----------------------------------------------------------------------------------------------------------------- fit
@@ -123,11 +123,23 @@ def test_fit_says_what_it_did(run, data, tmp_path):
 
 
 def test_fit_is_that_of_the_library(run, data, tmp_path):
-    fit(run, data / "data.parquet", tmp_path / "m", "--drop", "kind", "label", "site", "--seed", "3", "--members", "2")
+    fit(
+        run,
+        data / "data.parquet",
+        tmp_path / "m",
+        "--drop",
+        "kind",
+        "label",
+        "site",
+        "--seed",
+        "3",
+        "--n-estimators",
+        "2",
+    )
     rows = read_table(data / "data.parquet", drop=["kind", "label", "site"])
-    want = NRFDetector(iterations=10, random_state=3, n_members=2).fit(rows)
+    want = NRFDetector(max_iter=10, random_state=3, n_estimators=2).fit(rows)
     found = NRFDetector.load(tmp_path / "m")
-    assert found.n_members == 2
+    assert found.n_estimators == 2
     np.testing.assert_allclose(found.score_samples(rows), want.score_samples(rows), rtol=1e-5)
     assert found.offset_ == pytest.approx(want.offset_)
 
@@ -170,8 +182,8 @@ def test_fit_mistakes(fails, data, tmp_path, model):
         "detect", "fit", source, "--out", out, "--contamination", "0.7"
     )
     assert "false_alarm_rate must lie in" in fails("detect", "fit", source, "--out", out, "--false-alarm-rate", "2")
-    assert "n_members" in fails("detect", "fit", source, "--out", out, "--members", "0")
-    assert "iterations" in fails("detect", "fit", source, "--out", out, "--iterations", "0")
+    assert "n_estimators" in fails("detect", "fit", source, "--out", out, "--n-estimators", "0")
+    assert "max_iter" in fails("detect", "fit", source, "--out", out, "--max-iter", "0")
     assert "--out" in fails("detect", "fit", source)
     assert not out.exists()
 
@@ -181,7 +193,7 @@ def test_fit_refuses_a_foreign_place_before_it_trains(fails, data, tmp_path):
     (tmp_path / "foreign" / "letter.txt").write_text("dear")
     (tmp_path / "file").write_text("x")
     for name, message in (("foreign", "exists and is no saved detector"), ("file", "is a file; choose a folder")):
-        line = fails("detect", "fit", data / "data.csv", "--out", tmp_path / name, "--iterations", "100000000")
+        line = fails("detect", "fit", data / "data.csv", "--out", tmp_path / name, "--max-iter", "100000000")
         assert message in line
     assert (tmp_path / "foreign" / "letter.txt").read_text() == "dear"
 
@@ -203,7 +215,7 @@ def zip_table(n=60):
 def test_a_zip_code_is_not_a_number(capsys, run, tmp_path):
     source, model = tmp_path / "x.csv", tmp_path / "m"
     source.write_text(zip_table())
-    assert main(["detect", "fit", str(source), "--out", str(model), "--iterations", "10", "--quiet"]) == 0
+    assert main(["detect", "fit", str(source), "--out", str(model), "--max-iter", "10", "--quiet"]) == 0
     printed, said = capsys.readouterr()
     assert "leading zeros" in said
     assert "'zip'" in said
@@ -259,7 +271,7 @@ def test_categorical_columns_are_read_as_they_are_written(run, settings, tmp_pat
 
 
 def test_fit_shows_the_columns_before_it_trains(data, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(NRFDetector, "_train", lambda *a, **k: pytest.fail("trained"))
+    monkeypatch.setattr("nrf.detect.detector.train", lambda *a, **k: pytest.fail("trained"))
     with pytest.raises(pytest.fail.Exception, match="trained"):
         cli.fit(data / "data.csv", out=tmp_path / "m", drop=("kind",), quiet=True)
     assert re.search("city +levels +2\n", capsys.readouterr().out)
@@ -436,7 +448,7 @@ def test_score_by_false_discoveries(run, data, model, tmp_path):
     printed = run("detect", "score", model, data / "data.csv", "--out", out, "--fdr", "0.4", *drop)
     rows = read_table(data / "data.csv", drop=drop[1:])
     got = np.array(read(out)["anomaly"]) == 1
-    np.testing.assert_array_equal(got, NRFDetector.load(model).discoveries(rows, 0.4))
+    np.testing.assert_array_equal(got, NRFDetector.load(model).predict_fdr(rows, 0.4))
     assert f"{got.sum()} flagged, those with p-value ≤ " in printed
     assert "(false discovery rate 0.4)" in printed
 
@@ -616,43 +628,56 @@ def test_evaluate_mistakes(fails, run, data, model, tmp_path):
 
 def test_export(run, data, model, tmp_path):
     onnx = pytest.importorskip("onnx")
-    assert "m.onnx" in run("export", model, "--out", tmp_path / "deep" / "m.onnx")
+    assert "m.onnx" in run("detect", "export", model, "--out", tmp_path / "deep" / "m.onnx")
     graph = onnx.load(tmp_path / "deep" / "m.onnx")
     assert [o.name for o in graph.graph.output] == ["score"]
 
 
 def test_export_mistakes(fails, model, tmp_path):
-    assert "must end in .onnx" in fails("export", model, "--out", tmp_path / "m.bin")
-    assert "is no saved detector" in fails("export", tmp_path, "--out", tmp_path / "m.onnx")
+    assert "must end in .onnx" in fails("detect", "export", model, "--out", tmp_path / "m.bin")
+    assert "is no saved detector" in fails("detect", "export", tmp_path, "--out", tmp_path / "m.onnx")
+
+
+def test_old_names_of_commands_and_options_still_work(model, data, tmp_path, capsys):
+    pytest.importorskip("onnx")
+    assert main(["export", str(model), "--out", str(tmp_path / "m.onnx")]) == 0
+    assert "nrf: nrf export is deprecated: use nrf detect export\n" in capsys.readouterr().err
+    assert (tmp_path / "m.onnx").is_file()
+    old = ["--iterations", "3", "--members=2", "--drop", "kind", "--quiet"]
+    assert main(["detect", "fit", str(data / "data.csv"), "--out", str(tmp_path / "m"), *old]) == 0
+    said = capsys.readouterr().err
+    assert "--iterations is deprecated: use --max-iter" in said
+    assert "--members is deprecated: use --n-estimators" in said
+    found = NRFDetector.load(tmp_path / "m")
+    assert (found.n_iter_, found.n_estimators, found.members_.count) == (3, 2, 2)
 
 
 # ---------------------------------------------------------------------------------------------------------- the command
 
 
-@pytest.mark.parametrize("command", ["detect fit", "detect score", "detect explain", "detect evaluate", "export"])
-def test_every_action_has_help(command, capsys):
+@pytest.mark.parametrize("action", ["fit", "score", "explain", "evaluate", "export"])
+def test_every_action_has_help(action, capsys):
     with pytest.raises(SystemExit) as stop:
-        main([*command.split(), "--help"])
+        main(["detect", action, "--help"])
     assert stop.value.code == 0
     printed = capsys.readouterr().out
-    assert f"usage: nrf {command}" in printed
-    (example,) = re.findall(rf"Example: nrf {command} (.*)", printed)
-    actions = {"export": cli.export} | {f"detect {name}": action for name, (action, _) in cli.ACTIONS.items()}
-    parse(actions[command], example.split(), "nrf")  # it is one that can be read
+    assert f"usage: nrf detect {action}" in printed
+    (example,) = re.findall(rf"Example: nrf detect {action} (.*)", printed)
+    parse(cli.ACTIONS[action][0], example.split(), "nrf")  # it is one that can be read
 
 
 def test_the_commands_of_the_docs_can_be_read():
     page = (Path(cli.__file__).parents[3] / "docs" / "detection.md").read_text()
-    commands = re.findall(r"^nrf (detect \w+|export) (.*)$", page, flags=re.MULTILINE)
+    commands = re.findall(r"^nrf detect (\w+) (.*)$", page, flags=re.MULTILINE)
     assert len(commands) == 6
     for action, rest in commands:
-        parse(cli.export if action == "export" else cli.ACTIONS[action.split()[1]][0], shlex.split(rest), "nrf")
+        parse(cli.ACTIONS[action][0], shlex.split(rest), "nrf")
 
 
 def test_overviews(run, fails, capsys):
     assert "evaluate" in run("detect", "--help")
     assert "detect " in run("--help")
-    assert "export " in run("--help")
+    assert "export" in run("detect", "--help")
     assert main(["detect"]) == 2
     assert "usage: nrf detect ACTION" in capsys.readouterr().out
     assert "unknown action 'train'; `nrf detect` knows fit, score, explain, evaluate" in fails("detect", "train")
@@ -715,7 +740,7 @@ def test_places_are_checked_before_any_work(fails, data, model, tmp_path, monkey
         error = fails("detect", action[0], model, data / "data.csv", "--out", out, *action[1:])
         assert "file is not a folder" in error
     assert "file is not a folder" in fails("detect", "fit", data / "data.csv", "--out", tmp_path / "file" / "model")
-    assert "is not a folder" in fails("export", model, "--out", tmp_path / "file" / "m.onnx")
+    assert "is not a folder" in fails("detect", "export", model, "--out", tmp_path / "file" / "m.onnx")
 
 
 def test_control_characters_are_not_printed(capsys, tmp_path):
@@ -725,7 +750,7 @@ def test_control_characters_are_not_printed(capsys, tmp_path):
     rows = "".join(f'o{i}{evil},{rng.normal():.3f},"{"a" if i % 2 else "b"}{evil}"\n' for i in range(60))
     (tmp_path / "x.csv").write_text(f"id,size{evil},kind\n" + rows)
     (tmp_path / "odd.csv").write_text(f"id,size{evil},kind\n1,{evil},a\n")
-    fit_ = ["fit", tmp_path / "x.csv", "--out", tmp_path / "m", "--id", "id", "--iterations", "5", "--quiet"]
+    fit_ = ["fit", tmp_path / "x.csv", "--out", tmp_path / "m", "--id", "id", "--max-iter", "5", "--quiet"]
     score_ = ["score", tmp_path / "m", tmp_path / "x.csv", "--out", tmp_path / "s.csv", "--top", "3"]
     explain_ = ["explain", tmp_path / "m", tmp_path / "x.csv", "--row", "1"]
     odd = ["score", tmp_path / "m", tmp_path / "odd.csv", "--out", tmp_path / "s.csv"]
@@ -741,4 +766,4 @@ def test_control_characters_are_not_printed(capsys, tmp_path):
 def test_rows_are_stored_only_if_asked_for(run, data, tmp_path):
     for flags, kept in (([], False), (["--keep-examples"], True)):
         fit(run, data / "data.csv", tmp_path / "m", "--drop", "label", "kind", *flags)
-        assert (NRFDetector.load(tmp_path / "m")._calibration_rows is not None) == kept
+        assert (NRFDetector.load(tmp_path / "m").fitted_.calibrated.rows is not None) == kept

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from nrf.detect import NRFDetector, SchemaError
+from nrf.detect import NRFDetector, SchemaError, Training
 from nrf.detect.storage import _digest
 from nrf.detect.tables.columns import CategoricalColumn
 from nrf.detect.tables.stream import read_table, score_stream
@@ -50,7 +50,7 @@ def table(**changes):
 
 
 def detector(**settings_) -> NRFDetector:
-    return NRFDetector(**({"iterations": 3, "random_state": 0} | settings_))
+    return NRFDetector(max_iter=3, random_state=0).set_params(**settings_)
 
 
 def fit(rows, **settings_) -> NRFDetector:
@@ -168,24 +168,30 @@ REFUSED_PARAMETERS = {
     "false_alarm_rate text": ({"false_alarm_rate": "low"}, "false_alarm_rate must lie in"),
     "contamination 0.7": ({"contamination": 0.7}, r"contamination must lie in \(0, 0.5\]"),
     "contamination auto": ({"contamination": "auto"}, "contamination must lie in"),
-    "calibration_share 1": ({"calibration_share": 1}, "calibration_share must lie in"),
-    "n_members 0": ({"n_members": 0}, "n_members must be a whole number from 1 on"),
-    "n_members 1.5": ({"n_members": 1.5}, "n_members must be a whole number from 1 on"),
+    "calibration_fraction 1": ({"calibration_fraction": 1}, "calibration_fraction must lie in"),
+    "n_estimators 0": ({"n_estimators": 0}, "n_estimators must be a whole number from 1 on"),
+    "n_estimators 1.5": ({"n_estimators": 1.5}, "n_estimators must be a whole number from 1 on"),
     "combine x": ({"combine": "x"}, "combine must be 'potential' or 'rank'"),
-    "negative sigma": ({"sigma": -1.0}, "sigma must be finite and not negative"),
-    "iterations 0": ({"iterations": 0}, "iterations must be a whole number from 1 on"),
-    "batch_size 0": ({"batch_size": 0}, "batch_size must be a whole number from 1 on"),
-    "latent_dim 0": ({"latent_dim": 0}, "latent_dim must be a whole number from 1 on"),
-    "negative n_steps": ({"n_steps": -1}, "n_steps must not be negative"),
-    "negative step_size": ({"step_size": -1.0}, "step_size must be positive"),
+    "negative sigma": ({"training__sigma": -1.0}, "sigma must be finite and not negative"),
+    "max_iter 0": ({"max_iter": 0}, "max_iter must be a whole number from 1 on"),
+    "batch_size 0": ({"training__batch_size": 0}, "batch_size must be a whole number from 1 on"),
+    "latent_dim 0": ({"training__latent_dim": 0}, "latent_dim must be a whole number from 1 on"),
+    "negative n_steps": ({"training__n_steps": -1}, "n_steps must not be negative"),
+    "negative step_size": ({"training__step_size": -1.0}, "step_size must be positive"),
     "a first step smaller than the last": (
-        {"first_step_size": 0.001, "step_size": 0.01},
+        {"training__first_step_size": 0.001, "training__step_size": 0.01},
         r"first_step_size must be at least step_size, 0.01, got 0.001",
     ),
-    "a first step that is no number": ({"first_step_size": NAN}, "first_step_size must be at least step_size"),
-    "a first step of one": ({"first_step_size": 0.1, "n_steps": 1}, "revisions of two steps or more"),
-    "negative temperature": ({"temperature": -1.0}, "temperature must be finite and not negative"),
-    "learning_rate 0": ({"learning_rate": 0.0}, "learning rates must be positive"),
+    "a first step that is no number": (
+        {"training__first_step_size": NAN},
+        "first_step_size must be at least step_size",
+    ),
+    "a first step of one": (
+        {"training__first_step_size": 0.1, "training__n_steps": 1},
+        "revisions of two steps or more",
+    ),
+    "negative temperature": ({"training__temperature": -1.0}, "temperature must be finite and not negative"),
+    "learning_rate 0": ({"training__learning_rate": 0.0}, "learning rates must be positive"),
     "max_levels 0": ({"max_levels": 0}, "max_levels must be a whole number from 1 on"),
     "random_state text": ({"random_state": "x"}, "cannot be used to seed"),
     "a potential of another width": ({"potential": torch.nn.Linear(4, 1)}, r"does not take rows of shape \(2, 3\)"),
@@ -208,12 +214,12 @@ def test_refused_parameters(name):
     ("changes", "message"),
     [
         ({"device": "nope"}, "device 'nope'"),
-        ({"learning_rate": NAN}, "learning rates? must be"),
-        ({"widths": (0,)}, "widths"),
-        ({"widths": 5}, "widths"),
-        ({"n_steps": 1.5}, "n_steps"),
-        ({"step_size": "x"}, "step_size"),
-        ({"first_step_size": "x"}, "first_step_size must be a number"),
+        ({"training__learning_rate": NAN}, "learning rates? must be"),
+        ({"training__widths": (0,)}, "widths"),
+        ({"training__widths": 5}, "widths"),
+        ({"training__n_steps": 1.5}, "n_steps"),
+        ({"training__step_size": "x"}, "step_size"),
+        ({"training__first_step_size": "x"}, "first_step_size must be a number"),
         ({"potential": 5}, "potential"),
     ],
     ids=str,
@@ -361,7 +367,7 @@ def test_thresholds_that_cannot_be(world):
         with pytest.raises(InputError, match=message):
             world.array.set_threshold(**arguments)
     with pytest.raises(InputError, match="between 0 and 1"):
-        world.array.discoveries(X, 2)
+        world.array.predict_fdr(X, 2)
     with pytest.raises(InputError, match="one member has no spread"):
         world.array.score_spread(X)
 
@@ -520,12 +526,12 @@ def test_names_that_are_numbers():
 
 
 def test_a_batch_larger_than_the_data():
-    finite(fit(X, batch_size=10**6).score_samples(X), 40)
+    finite(fit(X, training__batch_size=10**6).score_samples(X), 40)
 
 
 def test_as_many_columns_as_there_may_be():
     rows = np.random.default_rng(0).random((4, 100_000), dtype=np.float32)
-    fitted = fit(rows, iterations=1, n_steps=1, widths=(2,), latent_dim=1)
+    fitted = fit(rows, max_iter=1, training=Training(n_steps=1, widths=(2,), latent_dim=1))
     finite(fitted.score_samples(rows), 4)
 
 
@@ -795,7 +801,7 @@ def test_any_table_gives_finite_scores_or_a_message(both):
     rows, others = both
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        fitted = detector(iterations=5)
+        fitted = detector(max_iter=5)
         try:
             fitted.fit(rows)
             finite(fitted.score_samples(rows), len(rows))

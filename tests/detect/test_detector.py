@@ -24,17 +24,17 @@ from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardSc
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import nn
 
-from nrf.detect import NRFDetector, TurnFeatures, defaults, parallel
+from nrf.detect import NRFDetector, RotationFeatures, Training, defaults, parallel
 from nrf.detect.explain import _Field, counterfactual_images, revised_rows
 from nrf.detect.selection import labelled_auroc, made_anomalies, made_images, synthetic_auroc
 from nrf.detect.storage import _digest
 from nrf.errors import CheckpointError, InputError
 from nrf.models import LatentGenerator
 
-FAST = {"iterations": 40, "random_state": 0}
+FAST = {"max_iter": 40, "random_state": 0}
 
 
-@parametrize_with_checks([NRFDetector(iterations=60)])  # the contract hangs on no length; defaults are tested below
+@parametrize_with_checks([NRFDetector(max_iter=60)])  # the contract hangs on no length; defaults are tested below
 def test_scikit_learns_checks(estimator, check):
     check(estimator)
 
@@ -54,6 +54,10 @@ def ring():
     return normal[:600], normal[600:], anomalies
 
 
+def _encoded(detector, X):
+    return detector.fitted_.reader.read(X)
+
+
 @pytest.fixture(scope="module")
 def fitted(ring):
     return NRFDetector(random_state=0).fit(ring[0])
@@ -64,7 +68,7 @@ def test_the_defaults_find_anomalies(fitted, ring):
     scores = fitted.score_samples(np.concatenate([normal, anomalies]))
     assert roc_auc_score(np.r_[np.ones(300), np.zeros(200)], scores) > 0.9
     with pytest.warns(RuntimeWarning, match="training made this detector no better"):
-        untrained = NRFDetector(random_state=0, iterations=1, learning_rate=1e-9).fit(ring[0])
+        untrained = NRFDetector(random_state=0, max_iter=1, training=Training(learning_rate=1e-9)).fit(ring[0])
     chance = roc_auc_score(
         np.r_[np.ones(300), np.zeros(200)], untrained.score_samples(np.concatenate([normal, anomalies]))
     )
@@ -102,14 +106,14 @@ def test_false_alarm_rate_of_a_fit(ring):
 def test_discoveries_keep_the_false_ones_few(fitted, ring):
     _, normal, anomalies = ring
     X = np.concatenate([normal, anomalies])
-    flagged = fitted.discoveries(X, rate=0.1)
+    flagged = fitted.predict_fdr(X, rate=0.1)
     assert flagged[300:].sum() > 100
     assert flagged[:300].sum() <= 0.2 * flagged.sum()
-    assert not fitted.discoveries(normal[:5], rate=0.001).any()
+    assert not fitted.predict_fdr(normal[:5], rate=0.001).any()
 
 
 def test_the_same_seed_gives_the_same_scores(ring):
-    a, b, c = (NRFDetector(iterations=30, random_state=s).fit(ring[0]).score_samples(ring[1]) for s in (1, 1, 2))
+    a, b, c = (NRFDetector(max_iter=30, random_state=s).fit(ring[0]).score_samples(ring[1]) for s in (1, 1, 2))
     assert np.array_equal(a, b)
     assert not np.array_equal(a, c)
 
@@ -124,26 +128,32 @@ def test_the_global_random_state_is_left_alone(ring):
 def test_members_are_trained_together_and_tell_their_spread(ring):
     train, normal, anomalies = ring
     for combine in ("potential", "rank"):
-        many = NRFDetector(n_members=3, combine=combine, iterations=200, random_state=0).fit(train)
+        many = NRFDetector(n_estimators=3, combine=combine, max_iter=200, random_state=0).fit(train)
         assert many.members_.count == 3
         spread = many.score_spread(anomalies)
         assert spread.shape == (200,)
         assert (spread > 0).all()
         X = np.concatenate([normal, anomalies])
         assert labelled_auroc(many.score_samples(X), np.r_[np.zeros(300), np.ones(200)]) > 0.8
-    with pytest.raises(InputError, match="one member has no spread"):
+    with pytest.raises(InputError, match="one model has no spread"):
         NRFDetector(**FAST).fit(train).score_spread(normal)
 
 
 def test_callbacks_see_each_epoch_and_can_end_training(ring):
     seen = []
-    NRFDetector(**FAST, batch_size=40, callbacks=[lambda d, numbers: seen.append(numbers["step"])]).fit(ring[0])
+    NRFDetector(
+        **FAST, training=Training(batch_size=40), callbacks=[lambda d, numbers: seen.append(numbers["step"])]
+    ).fit(ring[0])
     assert seen == [12, 24, 36, 40]
     seen.clear()
-    NRFDetector(**FAST, batch_size=60, callbacks=[lambda d, numbers: seen.append(numbers["step"])]).fit(ring[0])
+    NRFDetector(
+        **FAST, training=Training(batch_size=60), callbacks=[lambda d, numbers: seen.append(numbers["step"])]
+    ).fit(ring[0])
     assert seen == [10, 20, 30, 40], "an epoch of eight iterations"
     seen.clear()
-    NRFDetector(**FAST, batch_size=40, callbacks=[lambda d, n: bool(seen.append(n["step"]) or True)]).fit(ring[0])
+    NRFDetector(
+        **FAST, training=Training(batch_size=40), callbacks=[lambda d, n: bool(seen.append(n["step"]) or True)]
+    ).fit(ring[0])
     assert seen == [12]
 
 
@@ -155,18 +165,18 @@ def test_callbacks_can_score_with_the_model_as_it_is(ring, combine):
         scores.append(detector.score_samples(ring[1]))
         p_values.append(detector.p_values(ring[1]))
 
-    detector = NRFDetector(**FAST, batch_size=60, callbacks=[look], combine=combine).fit(ring[0])
+    detector = NRFDetector(**FAST, training=Training(batch_size=60), callbacks=[look], combine=combine).fit(ring[0])
     assert all((a != b).any() for a, b in itertools.pairwise(scores))
     np.testing.assert_array_equal(scores[-1], detector.score_samples(ring[1]))
     np.testing.assert_array_equal(p_values[-1], detector.p_values(ring[1]))
-    silent = NRFDetector(**FAST, batch_size=60, combine=combine).fit(ring[0])
+    silent = NRFDetector(**FAST, training=Training(batch_size=60), combine=combine).fit(ring[0])
     np.testing.assert_array_equal(scores[-1], silent.score_samples(ring[1]))
 
 
 def test_of_many_rows_the_averaged_weights_are_used(ring, monkeypatch, tmp_path):
     monkeypatch.setattr(defaults, "MANY_ROWS", 50)
     seen = []
-    settings = FAST | {"iterations": 30, "batch_size": 60}
+    settings = FAST | {"max_iter": 30, "training": Training(batch_size=60)}
     detector = NRFDetector(**settings, callbacks=[lambda d, n: seen.append(d.score_samples(ring[0]))]).fit(ring[0])
     scores = detector.score_samples(ring[0])
     assert len(seen) > 1
@@ -200,7 +210,7 @@ def test_warm_start_and_partial_fit_go_on(ring):
     detector = NRFDetector(**FAST, warm_start=True).fit(train)
     first = detector.members_.learner.modules["potential"].state_dict()
     first = {k: v.clone() for k, v in first.items()}
-    detector.set_params(iterations=1, learning_rate=1e-9).fit(train)
+    detector.set_params(max_iter=1, training__learning_rate=1e-9).fit(train)
     second = detector.members_.learner.modules["potential"].state_dict()
     assert all(torch.allclose(first[k], second[k], atol=1e-6) for k in first)
     part = NRFDetector(**FAST)
@@ -210,7 +220,7 @@ def test_warm_start_and_partial_fit_go_on(ring):
     assert len(part.calibration_.scores) == 2 * n
     assert np.isfinite(part.score_samples(normal)).all()
     with pytest.raises(InputError, match="a warm start keeps it"):
-        detector.set_params(n_members=2).fit(train)
+        detector.set_params(n_estimators=2).fit(train)
 
 
 def test_beyond_the_training_range_scores_fall_on_and_on(fitted, ring):
@@ -223,7 +233,7 @@ def test_beyond_the_training_range_scores_fall_on_and_on(fitted, ring):
 
 
 def test_the_slope_beyond_the_range_is_that_of_the_score(fitted, ring):
-    rows = fitted._encode(ring[1][:5]).double()
+    rows = _encoded(fitted, ring[1][:5]).double()
     rows[0, 0], rows[1, 2] = 9.0, -9.0
     members = fitted.members_
     members.learner.modules["potential"].double()
@@ -252,16 +262,19 @@ def test_in_a_pipeline_a_search_and_a_clone(ring):
     pipeline = make_pipeline(StandardScaler(), NRFDetector(**FAST)).set_output(transform="pandas")
     frame = pd.DataFrame(train, columns=["a", "b", "c"])
     assert set(pipeline.fit(frame).predict(pd.DataFrame(normal, columns=["a", "b", "c"]))) <= {1, -1}
-    search = GridSearchCV(NRFDetector(**FAST), {"sigma": [0.5, 1.0]}, scoring=synthetic_auroc, cv=2).fit(train)
+    search = GridSearchCV(NRFDetector(**FAST), {"training__sigma": [0.5, 1.0]}, scoring=synthetic_auroc, cv=2).fit(
+        train
+    )
     assert 0.4 < search.best_score_ <= 1
-    assert clone(NRFDetector(sigma=0.7)).sigma == 0.7
+    assert search.best_estimator_.training.sigma == search.best_params_["training__sigma"]
+    assert clone(NRFDetector(training=Training(sigma=0.7))).training.sigma == 0.7
 
 
 def test_a_search_over_a_pipeline_picks_the_better_candidate(ring):
     rows = ring[0][:300]
-    detector = NRFDetector(iterations=200, random_state=0)
+    detector = NRFDetector(max_iter=200, random_state=0)
     for first, grid in (
-        (StandardScaler(), {"detector__iterations": [1, 200]}),
+        (StandardScaler(), {"detector__max_iter": [1, 200]}),
         (PCA(whiten=True), {"first__n_components": [1, 3]}),
     ):
         pipeline = Pipeline([("first", first), ("detector", detector)])
@@ -417,7 +430,7 @@ def test_the_whole_detector_keeps_its_false_alarm_rate():
     flagged = []
     for seed in range(20):
         rng = np.random.default_rng(seed)
-        detector = NRFDetector(iterations=10, random_state=seed, false_alarm_rate=0.05).fit(rng.normal(size=(500, 2)))
+        detector = NRFDetector(max_iter=10, random_state=seed, false_alarm_rate=0.05).fit(rng.normal(size=(500, 2)))
         flagged.append((detector.predict(rng.normal(size=(500, 2))) == -1).mean())
     assert abs(np.mean(flagged) - 0.05) < 4 * np.std(flagged) / np.sqrt(20)
 
@@ -442,7 +455,7 @@ def _frame(n, seed=0):
 
 @pytest.fixture(scope="module")
 def table():
-    return NRFDetector(random_state=0, iterations=1500).fit(_frame(800))
+    return NRFDetector(random_state=0, max_iter=1500).fit(_frame(800))
 
 
 def test_tables_are_scored_by_what_ties_their_columns(table):
@@ -508,11 +521,11 @@ def test_a_normal_row_has_nothing_to_change(table):
 
 
 def test_a_climb_moves_rows_and_not_their_surprise_below_none(fitted, ring):
-    field, outside = _Field(fitted), fitted._encode(ring[2][100:])
+    field, outside = _Field(fitted.fitted_), _encoded(fitted, ring[2][100:])
     there = field.climb(outside, float(np.median(fitted.calibration_.scores)), 500)
     assert (there[:, fitted.members_.surprises] >= 0).all()
     assert (field.values(there) > field.values(outside)).all()
-    on_the_ring = fitted._encode(ring[0])[:, :2].norm(dim=1).mean()
+    on_the_ring = _encoded(fitted, ring[0])[:, :2].norm(dim=1).mean()
     assert ((there[:, :2].norm(dim=1) / on_the_ring - 1).abs() < 0.3).float().mean() > 0.9
 
 
@@ -549,7 +562,7 @@ def test_what_cannot_be_explained_says_so(ring):
 def test_images_get_a_convolutional_pair():
     rng = np.random.default_rng(0)
     images = (rng.random((40, 1, 16, 16)) * 255).astype(np.uint8)
-    detector = NRFDetector(features=None, iterations=3, batch_size=8, random_state=0).fit(images)
+    detector = NRFDetector(features=None, max_iter=3, training=Training(batch_size=8), random_state=0).fit(images)
     assert any(isinstance(m, nn.Conv2d) for m in detector.members_.module("potential").modules())
     assert detector.score_samples(images).shape == (40,)
     revised = counterfactual_images(detector, images[:2], max_steps=5)
@@ -559,7 +572,7 @@ def test_images_get_a_convolutional_pair():
         detector.explain(images[:1])
     with pytest.raises(InputError, match="images have no columns"):
         revised_rows(detector, images[:1])
-    flat = NRFDetector(features=None, iterations=3, random_state=0).fit(rng.random((30, 1, 5, 7)))
+    flat = NRFDetector(features=None, max_iter=3, random_state=0).fit(rng.random((30, 1, 5, 7)))
     assert flat.score_samples(rng.random((4, 1, 5, 7))).shape == (4,)
 
 
@@ -580,7 +593,7 @@ class Quadratic(nn.Module):
 def test_modules_of_a_users_own(ring, tmp_path):
     potential = Quadratic(3)
     generator = LatentGenerator(nn.Linear(2, 3), latent_dim=2, sigma=0.5)
-    detector = NRFDetector(**FAST, potential=potential, generator=generator, n_members=2).fit(ring[0])
+    detector = NRFDetector(**FAST, potential=potential, generator=generator, n_estimators=2).fit(ring[0])
     assert torch.equal(potential.scale, torch.ones(3)), "the module given is left as it was"
     detector.save(tmp_path / "model")
     with pytest.raises(InputError, match="potential, generator of your own"):
@@ -606,7 +619,7 @@ def test_modules_that_do_not_fit_are_refused(ring):
 @pytest.mark.parametrize("members", [1, 3])
 def test_a_saved_detector_is_the_same(tmp_path, members):
     frame = _frame(200)
-    detector = NRFDetector(**FAST, n_members=members, combine="rank").fit(frame)
+    detector = NRFDetector(**FAST, n_estimators=members, combine="rank").fit(frame)
     detector.save(tmp_path / "model")
     description, weights = sorted(p.name for p in (tmp_path / "model").iterdir())
     assert (description, weights[:8], weights[-12:]) == ("detector.json", "weights-", ".safetensors")
@@ -614,7 +627,7 @@ def test_a_saved_detector_is_the_same(tmp_path, members):
     np.testing.assert_array_equal(again.score_samples(frame), detector.score_samples(frame))
     np.testing.assert_array_equal(again.predict(frame), detector.predict(frame))
     np.testing.assert_array_equal(again.p_values(frame), detector.p_values(frame))
-    assert again.get_params()["n_members"] == members
+    assert again.get_params()["n_estimators"] == members
     again.partial_fit(frame)
 
 
@@ -646,7 +659,7 @@ def test_onnx_gives_the_same_scores(tmp_path, members):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(300, 6)) * [1, 10, 0.1, 5, 1, 1]
     X[rng.random(X.shape) < 0.03] = np.nan
-    detector = NRFDetector(**FAST, n_members=members).fit(X)
+    detector = NRFDetector(**FAST, n_estimators=members).fit(X)
     detector.export(tmp_path / "d.onnx")
     session = onnxruntime.InferenceSession(tmp_path / "d.onnx")
     edge = np.array([[1e6, -1e6, 0, 0, 0, 0], [np.nan] * 6, [0] * 6, [1e-30] * 6])
@@ -700,7 +713,7 @@ def test_onnx_keeps_its_promise_on_hard_tables(tmp_path, name):
     """Relative to the score: both sum in single precision, in another order."""
     onnxruntime = pytest.importorskip("onnxruntime")
     table = _hard_tables()[name].rename(columns=str)
-    detector = NRFDetector(iterations=60, random_state=0).fit(table)
+    detector = NRFDetector(max_iter=60, random_state=0).fit(table)
     detector.export(tmp_path / "d.onnx")
     session = onnxruntime.InferenceSession(tmp_path / "d.onnx")
     numbers = [c for c in table if table[c].dtype.kind in "if"]
@@ -725,22 +738,22 @@ def test_onnx_keeps_its_promise_on_hard_tables(tmp_path, name):
 def test_a_hashed_column_is_named_with_the_way_out(tmp_path):
     pytest.importorskip("onnx")
     frame = pd.DataFrame({"user": [f"u{i % 80}" for i in range(240)], "x": np.random.default_rng(0).normal(size=240)})
-    hashed = NRFDetector(iterations=5, random_state=0).fit(frame)
+    hashed = NRFDetector(max_iter=5, random_state=0).fit(frame)
     with pytest.raises(InputError, match=r"hashed cannot be exported: 'user' \(\d+ levels\); raise max_levels"):
         hashed.export(tmp_path / "h.onnx")
-    NRFDetector(iterations=5, random_state=0, max_levels=80).fit(frame).export(tmp_path / "h.onnx")
+    NRFDetector(max_iter=5, random_state=0, max_levels=80).fit(frame).export(tmp_path / "h.onnx")
 
 
 def test_onnx_of_images_and_what_cannot_be_exported(tmp_path, ring):
     onnxruntime = pytest.importorskip("onnxruntime")
     images = np.random.default_rng(0).random((100, 3, 32, 32), dtype=np.float32)
     for step in (None, "auto"):
-        detector = NRFDetector(features=step, iterations=1, batch_size=4, random_state=0).fit(images)
+        detector = NRFDetector(features=step, max_iter=1, training=Training(batch_size=4), random_state=0).fit(images)
         detector.export(tmp_path / "d.onnx")
         (scores,) = onnxruntime.InferenceSession(tmp_path / "d.onnx").run(["score"], {"input": images})
         np.testing.assert_allclose(scores, detector.score_samples(images), rtol=1e-5, atol=1e-5)
-    turned = NRFDetector(features=TurnFeatures(width=2, epochs=1), iterations=1, random_state=0).fit(images[:40])
-    with pytest.raises(InputError, match="TurnFeatures has no ONNX form"):
+    turned = NRFDetector(features=RotationFeatures(width=2, epochs=1), max_iter=1, random_state=0).fit(images[:40])
+    with pytest.raises(InputError, match="RotationFeatures has no ONNX form"):
         turned.export(tmp_path / "t.onnx")
     own = NRFDetector(**FAST, potential=Quadratic(3), generator=LatentGenerator(nn.Linear(2, 3), 2, 0.5)).fit(ring[0])
     with pytest.raises(InputError, match="Quadratic has no ONNX form"):
@@ -764,7 +777,9 @@ def test_wide_proposals_and_steps_that_fall_steady_training_on_long_tails():
         """Of the second half of training."""
         found = []
         watch = [lambda d, row: found.append(roc_auc_score(labels, d.score_samples(test)))]
-        NRFDetector(iterations=200, scaling="deviation", random_state=0, callbacks=watch, **changes).fit(train)
+        NRFDetector(
+            max_iter=200, scaling="deviation", random_state=0, callbacks=watch, training=Training(**changes)
+        ).fit(train)
         return min(found[len(found) // 2 :])
 
     steady = worst(sigma=3.0, first_step_size=0.05)

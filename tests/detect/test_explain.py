@@ -52,7 +52,7 @@ def detector():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         settings = {"categorical": ["zip"], "max_levels": 16, "false_alarm_rate": 0.25}
-        return NRFDetector(random_state=0, iterations=300, **settings).fit(frame())
+        return NRFDetector(random_state=0, max_iter=300, **settings).fit(frame())
 
 
 def changed(name, value):
@@ -188,7 +188,7 @@ def test_dates_and_times_of_day_come_back_as_such():
             "x": draw.normal(size=200),
         }
     )
-    detector = NRFDetector(random_state=0, iterations=100).fit(table)
+    detector = NRFDetector(random_state=0, max_iter=100).fit(table)
     for name, value in (("day", dt.date(1980, 5, 5)), ("clock", dt.time(0, 0, 1))):
         (found,) = detector.explain(table[:1].assign(**{name: [value]}))
         (change,) = (c for c in found.changes if c.feature == name)
@@ -202,7 +202,7 @@ def test_arrays(dtype):
     draw = np.random.default_rng(0)
     x = np.c_[draw.normal(size=(300, 2)), np.full(300, 7), draw.integers(0, 9, 300) / 4, np.arange(300)].astype(dtype)
     with pytest.warns(UserWarning, match=r"'x2' \(constant\); .*'x4' \(a running number\)"):
-        detector = NRFDetector(random_state=0, iterations=100).fit(x)
+        detector = NRFDetector(random_state=0, max_iter=100).fit(x)
     rows = x[:3].copy()
     rows[0, 0], rows[1, 2], rows[2, 3] = 50, 8, np.nan
     found = detector.explain(rows)
@@ -239,7 +239,7 @@ def test_novelties_row_by_row():
 def test_categories_of_numbers_are_explained_by_their_levels():
     draw = np.random.default_rng(0)
     table = pd.DataFrame({"c": pd.Categorical(draw.integers(1, 4, 200)), "x": draw.normal(size=200)})
-    detector = NRFDetector(random_state=0, iterations=100).fit(table)
+    detector = NRFDetector(random_state=0, max_iter=100).fit(table)
     (found,) = detector.explain(pd.DataFrame({"c": pd.Categorical([8]), "x": [0.1]}))
     assert found.changes[0].value == "8"
     again = detector.score_samples(pd.DataFrame([found.revised]))[0]

@@ -8,7 +8,7 @@ import torch
 from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 
-from nrf.detect import NRFDetector, OneSided, PrincipalComponents, TurnFeatures
+from nrf.detect import ClipBenignTail, NRFDetector, PrincipalComponents, RotationFeatures
 from nrf.detect.features import _turned
 from nrf.errors import InputError
 from nrf.metrics import auroc
@@ -25,7 +25,7 @@ def _arrows(n, seed, *, fallen=False):
 
 @pytest.fixture(scope="module")
 def features():
-    return TurnFeatures(4, epochs=6, batch_size=32, peak_rate=0.1, shift=0).fit(_arrows(160, 0))
+    return RotationFeatures(4, epochs=6, batch_size=32, peak_rate=0.1, shift=0).fit(_arrows(160, 0))
 
 
 def test_components_and_the_rest():
@@ -65,7 +65,7 @@ def test_answers_say_how_sure_the_network_is_in_each_position(features):
     fallen = answers.transform(_arrows(40, 3, fallen=True))
     assert (np.exp(-(fallen**2)) < 0.5).mean() > 0.9
     with pytest.raises(InputError, match="'features' or 'answers'"):
-        TurnFeatures(output="logits").fit(_arrows(8, 0))
+        RotationFeatures(output="logits").fit(_arrows(8, 0))
 
 
 def test_images_are_turned_by_their_label():
@@ -77,7 +77,7 @@ def test_images_are_turned_by_their_label():
 
 
 def test_a_detector_behind_them_finds_fallen_images(features):
-    detector = make_pipeline(features, PrincipalComponents(8), NRFDetector(iterations=150, random_state=0))
+    detector = make_pipeline(features, PrincipalComponents(8), NRFDetector(max_iter=150, random_state=0))
     detector.fit(_arrows(160, 0))
     test = np.concatenate([_arrows(60, 1), _arrows(60, 2, fallen=True)])
     assert auroc(detector.score_samples(test), np.repeat([0, 1], 60)) > 0.9
@@ -85,7 +85,7 @@ def test_a_detector_behind_them_finds_fallen_images(features):
 
 def test_what_cannot_be_turned():
     with pytest.raises(InputError, match="square"):
-        TurnFeatures().fit(np.random.default_rng(0).random((4, 1, 8, 12)))
+        RotationFeatures().fit(np.random.default_rng(0).random((4, 1, 8, 12)))
 
 
 def test_one_side_is_harmless():
@@ -93,8 +93,8 @@ def test_one_side_is_harmless():
     rng = np.random.default_rng(0)
     train, low, usual, high = (rng.normal(size=(n, 2)) for n in (800, 200, 200, 200))
     low, high = low - 5, high + 5
-    plain = NRFDetector(iterations=200, random_state=0).fit(train)
-    told = make_pipeline(OneSided("high"), NRFDetector(iterations=200, random_state=0)).fit(train)
+    plain = NRFDetector(max_iter=200, random_state=0).fit(train)
+    told = make_pipeline(ClipBenignTail("high"), NRFDetector(max_iter=200, random_state=0)).fit(train)
 
     def lower(detector, rows):
         """How often they score lower than usual rows."""
@@ -103,7 +103,7 @@ def test_one_side_is_harmless():
     assert lower(plain, low) > 0.95
     assert lower(told, low) < 0.5
     assert lower(told, high) > 0.95
-    cut = OneSided("low", share=0.5).fit(train)
+    cut = ClipBenignTail("low", share=0.5).fit(train)
     np.testing.assert_allclose(cut.transform(high), np.tile(np.median(train, axis=0), (200, 1)), rtol=1e-5)
     np.testing.assert_allclose(cut.transform(low), low, rtol=1e-6)
 
@@ -111,8 +111,8 @@ def test_one_side_is_harmless():
 def test_sides_that_cannot_be():
     rows = np.zeros((4, 2))
     with pytest.raises(InputError, match="'low' or 'high', got 'left'"):
-        OneSided("left").fit(rows)
+        ClipBenignTail("left").fit(rows)
     with pytest.raises(InputError, match="share must lie between 0 and 1, got 1"):
-        OneSided(share=1).fit(rows)
+        ClipBenignTail(share=1).fit(rows)
     with pytest.raises(InputError, match="rows have 3 columns, at fit there were 2"):
-        OneSided().fit(rows).transform(np.zeros((1, 3)))
+        ClipBenignTail().fit(rows).transform(np.zeros((1, 3)))

@@ -8,14 +8,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from nrf.detect import Calibration, NRFDetector, PrincipalComponents, TurnFeatures
-from nrf.detect import detector as detector_module
+from nrf.detect import Calibration, NRFDetector, PrincipalComponents, RotationFeatures, Training, fitting
 from nrf.detect.calibration import ThresholdRule, rows_needed, rows_to_hold_out
 from nrf.detect.explain import counterfactual_images
 from nrf.errors import InputError
 
 RATES = (0.01, 0.05, 0.10)
-QUICK = {"widths": (8,), "latent_dim": 2, "n_steps": 2, "batch_size": 32, "iterations": 12}
+QUICK = {"training": Training(widths=(8,), latent_dim=2, n_steps=2, batch_size=32), "max_iter": 12}
 
 
 def _gaussian(rng, n):
@@ -54,7 +53,7 @@ CASES = {
     "60 rows": (_gaussian, 60, {}),
     "a column of ids": (_ids, 500, {}),
     "images, components": (_images, 500, {}),
-    "images, learned features": (_images, 150, {"features": TurnFeatures(2, epochs=1, batch_size=64)}),
+    "images, learned features": (_images, 150, {"features": RotationFeatures(2, epochs=1, batch_size=64)}),
 }
 
 
@@ -109,13 +108,13 @@ def test_the_rate_is_kept_where_new_rows_have_what_no_training_row_has(case):
 def trained_on(monkeypatch):
     """Rows that the networks are given, in the order of the fits."""
     seen = []
-    train = detector_module.train_replicas
+    train = fitting.train_replicas
 
     def watched(spec, data, *rest, **options):
         seen.append(data.clone())
         return train(spec, data, *rest, **options)
 
-    monkeypatch.setattr(detector_module, "train_replicas", watched)
+    monkeypatch.setattr(fitting, "train_replicas", watched)
     return seen
 
 
@@ -126,13 +125,15 @@ def _keys(rows):
 def test_no_row_is_both_trained_and_calibrated_on(trained_on):
     X = np.random.default_rng(0).normal(size=(200, 3))
     detector = NRFDetector(**QUICK, random_state=0).fit(X)
-    trained, calibrated = _keys(trained_on[0]), _keys(detector._calibration_rows[:, detector.encoder_.learned])
-    every = _keys(detector._encode(X)[:, detector.encoder_.learned])
+    trained, calibrated = _keys(trained_on[0]), _keys(detector.fitted_.calibrated.rows[:, detector.encoder_.learned])
+    every = _keys(detector.fitted_.reader.read(X)[:, detector.encoder_.learned])
     assert (len(trained), len(calibrated)) == (160, 40)
     assert not trained & calibrated
     assert trained | calibrated == every
     np.testing.assert_allclose(
-        detector.calibration_.scores, np.sort(detector.members_.potentials(detector._calibration_rows)[0]), rtol=1e-6
+        detector.calibration_.scores,
+        np.sort(detector.members_.potentials(detector.fitted_.calibrated.rows)[0]),
+        rtol=1e-6,
     )
 
 
@@ -146,7 +147,7 @@ def test_whatever_learns_from_rows_sees_the_training_part_alone():
     for seed in range(12):
         detector = NRFDetector(**QUICK, random_state=seed).fit(X)
         x, y, level = detector.encoder_.columns
-        held = float(detector._calibration_rows[:, 0].max()) > 3
+        held = float(detector.fitted_.calibrated.rows[:, 0].max()) > 3
         assert (x.high == 99.0, y.has_missing, "new" in level.levels) == ((False,) * 3 if held else (True,) * 3)
         sides.add(held)
     assert sides == {True, False}
@@ -155,7 +156,7 @@ def test_whatever_learns_from_rows_sees_the_training_part_alone():
 def test_a_feature_step_sees_the_training_part_alone():
     rows = np.random.default_rng(0).normal(size=(100, 6))
     detector = NRFDetector(features=PrincipalComponents(2), **QUICK, random_state=0).fit(rows)
-    order = np.random.RandomState(detector._split_seed).permutation(100)
+    order = np.random.RandomState(detector.fitted_.provenance.split_seed).permutation(100)
     alone = PrincipalComponents(2).fit(rows[order[20:]])
     np.testing.assert_allclose(detector.features_.components_, alone.components_)
     assert detector.encoder_.n_outputs == 2 + 1 + 1  # components, the length of the rest, the count of novelties
@@ -166,7 +167,7 @@ def test_a_warm_start_keeps_the_rows_it_calibrates_on(trained_on):
     X = np.random.default_rng(0).normal(size=(200, 3))
     detector = NRFDetector(**QUICK, warm_start=True).fit(X).fit(X)
     assert _keys(trained_on[0]) == _keys(trained_on[1])
-    assert not _keys(trained_on[0]) & _keys(detector._calibration_rows[:, detector.encoder_.learned])
+    assert not _keys(trained_on[0]) & _keys(detector.fitted_.calibrated.rows[:, detector.encoder_.learned])
 
 
 def test_partial_fit_of_few_rows_does_not_calibrate_on_them():
@@ -228,7 +229,7 @@ def test_few_rows_keep_what_they_can_and_what_they_cannot_is_said():
     assert (detector.predict(100 + X) == -1).all()
     message = "12 calibration rows cannot keep a false-alarm rate of 0.05: nothing is flagged. They can keep 0.077"
     with pytest.warns(RuntimeWarning, match=message) as caught:
-        detector = NRFDetector(**QUICK, calibration_share=0.2, random_state=0).fit(X)
+        detector = NRFDetector(**QUICK, calibration_fraction=0.2, random_state=0).fit(X)
     assert caught[0].filename == __file__
     assert detector.threshold_rule_.flags_nothing
     assert str(detector.threshold_rule_).startswith(
@@ -237,7 +238,7 @@ def test_few_rows_keep_what_they_can_and_what_they_cannot_is_said():
     with pytest.warns(RuntimeWarning, match="80 calibration rows cannot keep a false-alarm rate of 0.001"):
         NRFDetector(**QUICK, random_state=0).fit(rng.normal(size=(400, 2)), false_alarm_rate=0.001)
     with pytest.warns(RuntimeWarning, match="12 calibration rows cannot keep a false discovery rate of 0.05"):
-        assert not detector.discoveries(100 + X, rate=0.05).any()
+        assert not detector.predict_fdr(100 + X, rate=0.05).any()
     with pytest.warns(RuntimeWarning, match="none is held out"):
         NRFDetector(**QUICK, false_alarm_rate=0.2, random_state=0).fit(X[:15])
 
@@ -275,7 +276,7 @@ def test_images_are_told_apart_by_default():
             image[0, place : place + 8] += 0.8
         return (255 * (images.swapaxes(2, 3) if down else images)).astype(np.uint8)
 
-    detector = NRFDetector(iterations=150, random_state=0).fit(bars(300))
+    detector = NRFDetector(max_iter=150, random_state=0).fit(bars(300))
     assert detector.features_.n_components == 40
     assert (detector.predict(bars(60, down=True)) == -1).mean() > 0.9
     assert (detector.predict(bars(200)) == -1).mean() < 0.15
@@ -291,7 +292,7 @@ def test_images_are_told_apart_by_default():
 def test_a_detector_with_a_feature_step_is_kept(tmp_path, step):
     rng = np.random.default_rng(0)
     images = rng.random((60, 1, 8, 8))
-    given = {"auto": "auto", "turns": TurnFeatures(2, epochs=1), "given": _Sums()}[step]
+    given = {"auto": "auto", "turns": RotationFeatures(2, epochs=1), "given": _Sums()}[step]
     detector = NRFDetector(features=given, **QUICK, random_state=0).fit(images)
     detector.save(tmp_path / "d")
     modules = {"features": detector.features_} if step == "given" else {}

@@ -14,7 +14,7 @@ import torch
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
-from nrf.detect import NRFDetector
+from nrf.detect import NRFDetector, Training
 from nrf.errors import InputError
 
 pytest.importorskip("pyod")
@@ -23,7 +23,7 @@ from pyod.models.base import BaseDetector
 
 from nrf.detect.pyod import NRF
 
-QUICK = {"iterations": 200, "widths": (32, 16)}
+QUICK = {"max_iter": 200, "training": Training(widths=(32, 16))}
 
 
 @pytest.fixture(scope="module")
@@ -81,15 +81,15 @@ def test_labels_given_to_fit_change_nothing(rows, fitted):
 
 
 def test_parameters_can_be_read_set_and_cloned():
-    detector = NRF(contamination=0.2, random_state=3, n_members=2, sigma=0.5, widths=(8,))
+    detector = NRF(contamination=0.2, random_state=3, n_estimators=2, training=Training(sigma=0.5, widths=(8,)))
     params = detector.get_params()
     assert params["contamination"] == 0.2
-    assert params["widths"] == (8,)
+    assert params["training__widths"] == (8,)
     copied = clone(detector)
     assert copied is not detector
     assert copied.get_params() == params
-    assert detector.set_params(iterations=7).iterations == 7
-    assert "n_members=2" in repr(detector)
+    assert detector.set_params(max_iter=7).max_iter == 7
+    assert "n_estimators=2" in repr(detector)
 
 
 def test_every_parameter_reaches_the_detector(rows):
@@ -97,7 +97,13 @@ def test_every_parameter_reaches_the_detector(rows):
     ours = {n: p.default for n, p in inspect.signature(NRF).parameters.items() if n != "contamination"}
     theirs = {n: p.default for n, p in inspect.signature(NRFDetector).parameters.items()}
     assert ours == {name: theirs[name] for name in ours}
-    given = {"n_members": 2, "combine": "rank", "sigma": 0.7, "calibration_share": 0.3, "n_steps": 3, "iterations": 5}
+    given = {
+        "n_estimators": 2,
+        "combine": "rank",
+        "calibration_fraction": 0.3,
+        "training": Training(sigma=0.7, n_steps=3),
+        "max_iter": 5,
+    }
     inner = NRF(random_state=1, **given).fit(rows).detector_.get_params()
     assert {name: inner[name] for name in given} == given
     assert inner["random_state"] == 1
@@ -105,7 +111,7 @@ def test_every_parameter_reaches_the_detector(rows):
 
 @pytest.mark.usefixtures("no_global_randomness")
 def test_a_seed_decides(rows):
-    first, second, other = (NRF(random_state=seed, iterations=10).fit(rows).decision_scores_ for seed in (0, 0, 1))
+    first, second, other = (NRF(random_state=seed, max_iter=10).fit(rows).decision_scores_ for seed in (0, 0, 1))
     np.testing.assert_array_equal(first, second)
     assert not np.array_equal(first, other)
 
@@ -128,8 +134,8 @@ def test_what_is_wrong_is_said(rows):
         NRF().decision_function(rows)
     with pytest.raises(ValueError, match="contamination"):
         NRF(contamination=0.7)
-    with pytest.raises(InputError, match="n_members"):
-        NRF(n_members=0).fit(rows)
+    with pytest.raises(InputError, match="n_estimators"):
+        NRF(n_estimators=0).fit(rows)
 
 
 def test_a_missing_pyod_is_named(monkeypatch):

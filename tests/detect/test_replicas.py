@@ -8,16 +8,16 @@ import pandas as pd
 import pytest
 import torch
 
-import nrf.detect.detector
+import nrf.detect.fitting
 from nrf import NRFDetector
-from nrf.detect import replicas, storage
+from nrf.detect import Training, replicas, storage
 from nrf.detect.checkup import check_training
 from nrf.detect.defaults import spec_for
 from nrf.errors import NonFiniteError
 from nrf.training import Trainer, progress
 from nrf.training import trainer as trainer_module
 
-FAST = {"iterations": 40, "random_state": 0}
+FAST = {"max_iter": 40, "random_state": 0}
 
 
 def _gaussian(n=200, d=3, seed=0):
@@ -59,7 +59,7 @@ def test_pixels_of_perceptrons_are_smoothed_by_their_spacing():
     assert flat.learner.data_noise == pytest.approx(0.27)
     assert flat.sampler.step_size == pytest.approx(0.27**2 / 2)
     images = np.random.default_rng(0).random((30, 1, 5, 7))
-    detector = NRFDetector(iterations=3, random_state=0).fit(images)
+    detector = NRFDetector(max_iter=3, random_state=0).fit(images)
     assert detector.recipe_.learner.data_noise > 0.3
 
 
@@ -105,7 +105,7 @@ def test_no_fit_of_finite_data_ends_in_an_error(kind, n, d):
     X = _data(kind, n, d)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        detector = NRFDetector(iterations=25, random_state=0).fit(X)
+        detector = NRFDetector(max_iter=25, random_state=0).fit(X)
     assert np.isfinite(detector.score_samples(X)).all()
     assert detector.n_iter_ == 25
 
@@ -175,7 +175,7 @@ class Explosive(torch.nn.Module):
 def test_samples_that_are_never_finite_leave_the_networks_untrained():
     X = _gaussian(60)
     with pytest.warns(RuntimeWarning, match="iteration 0 of 40"):
-        detector = NRFDetector(**FAST, potential=Explosive(), step_size=5000.0).fit(X)
+        detector = NRFDetector(**FAST, potential=Explosive(), training=Training(step_size=5000.0)).fit(X)
     assert detector.n_iter_ == 0
     assert np.isfinite(detector.score_samples(X)).all()
 
@@ -248,13 +248,13 @@ def test_progress_is_printed_where_asked_for(capfd, monkeypatch):
 def test_a_sound_fit_is_better_than_no_training_and_does_not_warn(seed):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        detector = NRFDetector(iterations=150, random_state=seed).fit(_gaussian(300, 5, seed))
+        detector = NRFDetector(max_iter=150, random_state=seed).fit(_gaussian(300, 5, seed))
     assert detector.health_["synthetic_auroc"] > detector.health_["untrained_synthetic_auroc"] + 0.05
 
 
 def test_training_that_learns_nothing_says_so_once():
     with pytest.warns(RuntimeWarning) as caught:
-        detector = NRFDetector(**FAST, learning_rate=1e-9).fit(_gaussian())
+        detector = NRFDetector(**FAST, training=Training(learning_rate=1e-9)).fit(_gaussian())
     numbers = detector.health_
     assert numbers["synthetic_auroc"] == pytest.approx(numbers["untrained_synthetic_auroc"], abs=0.01)
     (text,) = [str(w.message) for w in caught]
@@ -268,7 +268,7 @@ def test_categories_and_images_are_looked_at_too():
     rng = np.random.default_rng(0)
     kind = rng.integers(0, 6, 200)
     table = pd.DataFrame({f"c{i}": pd.Categorical((kind * (i + 1) % 7).astype(str)) for i in range(4)})
-    found = NRFDetector(iterations=100, random_state=0).fit(table).health_
+    found = NRFDetector(max_iter=100, random_state=0).fit(table).health_
     assert found["synthetic_auroc"] > found["untrained_synthetic_auroc"]
     stripes = np.sin(np.arange(6) + rng.uniform(0, 1, (120, 1, 6, 1))) + 0.1 * rng.random((120, 1, 6, 6))
     assert set(NRFDetector(**FAST).fit(stripes).health_) == {"synthetic_auroc", "untrained_synthetic_auroc"}
@@ -278,8 +278,10 @@ def test_few_rows_are_not_judged():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warnings.filterwarnings("ignore", message=".*calibration rows cannot keep")
-        assert NRFDetector(**FAST, learning_rate=1e-9).fit(_gaussian(15)).health_ is None
-        assert NRFDetector(**FAST, learning_rate=1e-9).fit(_gaussian(80)).health_ is None, "19 are held out"
+        assert NRFDetector(**FAST, training=Training(learning_rate=1e-9)).fit(_gaussian(15)).health_ is None
+        assert NRFDetector(**FAST, training=Training(learning_rate=1e-9)).fit(_gaussian(80)).health_ is None, (
+            "19 are held out"
+        )
 
 
 def test_looking_changes_neither_scores_nor_random_numbers(monkeypatch):
@@ -289,9 +291,9 @@ def test_looking_changes_neither_scores_nor_random_numbers(monkeypatch):
     looked = NRFDetector(**FAST).fit(X)
     assert torch.equal(torch.get_rng_state(), before)
     called = []
-    monkeypatch.setattr(nrf.detect.detector, "check_training", lambda *args, **kwargs: called.append(args))
+    monkeypatch.setattr(nrf.detect.fitting, "check_training", lambda *args, **kwargs: called.append(args))
     blind = NRFDetector(**FAST).fit(X)
     assert called
-    assert check_training is not nrf.detect.detector.check_training
+    assert check_training is not nrf.detect.fitting.check_training
     np.testing.assert_array_equal(looked.score_samples(X), blind.score_samples(X))
     assert looked.offset_ == blind.offset_

@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nrf.detect import Calibration, NRFDetector
+from nrf.detect import Calibration, NRFDetector, Training
 
-TINY = {"widths": (8, 8), "latent_dim": 2, "n_steps": 2, "batch_size": 32, "iterations": 30, "verbose": 0}
+SMALL = Training(widths=(8, 8), latent_dim=2, n_steps=2, batch_size=32)
+TINY = {"training": SMALL, "max_iter": 30, "verbose": 0}
 N_MODELS = 12
 OTHER_INSTRUCTIONS = {"ATEN_CPU_CAPABILITY": "default", "MKL_CBWR": "COMPATIBLE"}
 SCORE_ALL = """
@@ -55,7 +56,7 @@ def graph_scores(detector: NRFDetector, rows: np.ndarray, path: Path) -> np.ndar
 def test_every_way_to_score_flags_the_same_rows(kind: str, tmp_path: Path) -> None:
     flags = []
     for seed in range(N_MODELS):
-        detector = fitted(kind, seed, n_members=1 + seed % 2)
+        detector = fitted(kind, seed, n_estimators=1 + seed % 2)
         rows = rows_of(kind, seed + 300, 500)  # of as many columns
         folder = tmp_path / f"model-{seed:02d}"
         detector.save(folder)
@@ -82,11 +83,11 @@ def test_equal_rows_in_single_precision_are_equal() -> None:
         single = rows.astype(np.float32)
         assert (detector.predict(rows) == detector.predict(single)).all()
         assert (detector.p_values(rows) == detector.p_values(single)).all()
-        assert (detector.discoveries(rows, 0.2) == detector.discoveries(single, 0.2)).all()
+        assert (detector.predict_fdr(rows, 0.2) == detector.predict_fdr(single, 0.2)).all()
 
 
 def test_ranks_of_equal_rows_in_single_precision() -> None:
-    detector, rows = fitted("discrete", 2, n_members=2, combine="rank"), rows_of("discrete", 302, 400)
+    detector, rows = fitted("discrete", 2, n_estimators=2, combine="rank"), rows_of("discrete", 302, 400)
     single = rows.astype(np.float32)
     np.testing.assert_allclose(detector.score_samples(rows), detector.score_samples(single), atol=1e-4)
     assert (detector.p_values(rows) == detector.p_values(single)).all()
@@ -102,7 +103,7 @@ def test_the_tolerance_is_stored_and_the_threshold_has_it(tmp_path: Path) -> Non
     loaded = NRFDetector.load(tmp_path / "saved")
     assert loaded.threshold_rule_ == detector.threshold_rule_
     assert loaded.calibration_.tolerance == tolerance
-    assert [c.tolerance for c in loaded._member_calibrations] == [tolerance]
+    assert [c.tolerance for c in loaded.fitted_.calibrated.each] == [tolerance]
 
 
 def test_one_wild_calibration_row_does_not_widen_the_tolerance() -> None:

@@ -26,12 +26,13 @@ from safetensors.torch import save as save_tensors
 
 from nrf import NRFDetector
 from nrf.config import to_json
-from nrf.detect import storage
+from nrf.detect import Training, storage
 from nrf.detect.storage import _digest
 from nrf.errors import CheckpointError, InputError
 from nrf.learners import ReplayConfig
 
-TINY = {"iterations": 4, "widths": (6,), "latent_dim": 2, "batch_size": 32, "random_state": 0, "verbose": 0}
+SMALL = Training(widths=(6,), latent_dim=2, batch_size=32)
+TINY = {"max_iter": 4, "training": SMALL, "random_state": 0, "verbose": 0}
 OLD = Path(__file__).parents[1] / "fixtures" / "detector-0.1.0"
 
 
@@ -58,7 +59,7 @@ def fitted(rows, **settings):
 def world(tmp_path_factory):
     """Two detectors of one table, saved with rows and without, and one of images."""
     home = tmp_path_factory.mktemp("world")
-    first, second = fitted(table(), max_levels=4, n_members=2, keep_examples=True), fitted(table(), max_levels=4)
+    first, second = fitted(table(), max_levels=4, n_estimators=2, keep_examples=True), fitted(table(), max_levels=4)
     images = fitted(np.random.default_rng(0).random((40, 1, 6, 6)))
     for name, detector in (("rows", first), ("plain", second), ("images", images)):
         detector.save(home / name)
@@ -166,7 +167,7 @@ def test_weights_of_others_are_left_alone(world, tmp_path):
 def test_a_detector_of_the_first_version_is_replaced(world, tmp_path):
     shutil.copytree(OLD, tmp_path / "model")
     world[1].save(tmp_path / "model")
-    assert NRFDetector.load(tmp_path / "model").n_members == 2
+    assert NRFDetector.load(tmp_path / "model").n_estimators == 2
     assert len(list((tmp_path / "model").iterdir())) == 2
 
 
@@ -210,11 +211,11 @@ def test_rows_are_stored_only_if_asked_for_and_for_the_owner_alone(world):
     home, first, _ = world
     assert "calibration/rows" not in load_tensors(_weights(home / "plain").read_bytes())
     stored = load_tensors(_weights(home / "rows").read_bytes())["calibration/rows"]
-    assert torch.equal(stored, first._calibration_rows)
+    assert torch.equal(stored, first.fitted_.calibrated.rows)
     assert stat.S_IMODE(_weights(home / "rows").stat().st_mode) == 0o600
     assert stat.S_IMODE(_weights(home / "plain").stat().st_mode) == 0o644 & ~_umask()
     assert NRFDetector.load(home / "rows").keep_examples
-    assert NRFDetector.load(home / "plain")._calibration_rows is None
+    assert NRFDetector.load(home / "plain").fitted_.calibrated.rows is None
 
 
 def _umask():
@@ -229,7 +230,7 @@ def test_no_row_can_be_found_in_the_files(tmp_path):
     detector = fitted(rows)
     detector.save(tmp_path / "m")
     content = b"".join(p.read_bytes() for p in (tmp_path / "m").iterdir())
-    held = detector._calibration_rows.numpy()[:, :4]
+    held = detector.fitted_.calibrated.rows.numpy()[:, :4]
     assert not any(row.tobytes() in content for row in held)
     detector.set_params(keep_examples=True).save(tmp_path / "m")
     content = b"".join(p.read_bytes() for p in (tmp_path / "m").iterdir())
@@ -254,7 +255,9 @@ def test_partial_fit_without_rows_calibrates_on_the_new_ones_alone(world):
     again.partial_fit(table(200, 3))
     assert len(again.calibration_.scores) == 40, "a fifth of the new rows"
     np.testing.assert_allclose(
-        again.calibration_.scores, np.sort(again.members_.potentials(again._calibration_rows)[0].double()), rtol=1e-6
+        again.calibration_.scores,
+        np.sort(again.members_.potentials(again.fitted_.calibrated.rows)[0].double()),
+        rtol=1e-6,
     )
     with_rows = NRFDetector.load(home / "rows")
     before = len(with_rows.calibration_.scores)
@@ -277,7 +280,7 @@ def test_partial_fit_without_rows_and_with_too_few_says_so(world):
 
 def test_files_of_the_first_version_keep_their_rows():
     old = NRFDetector.load(OLD)
-    assert old._calibration_rows.shape == (12, 4)
+    assert old.fitted_.calibrated.rows.shape == (12, 4)
     old.partial_fit(np.random.default_rng(1).normal(size=(60, 3)))
     assert len(old.calibration_.scores) == 12 + 12
 
@@ -340,7 +343,7 @@ HOSTILE = {
     "a flag that is none": (put("parameters", "keep_examples", 3), "keep_examples must be"),
     "a seed that is none": (put("parameters", "random_state", "x"), "random_state must be a whole number"),
     "callbacks": (lambda d: d["parameters"].update(callbacks=[1]), "never stored: callbacks"),
-    "iterations a word": (put("n_iter", "x"), "n_iter must be a whole number"),
+    "n_iter a word": (put("n_iter", "x"), "n_iter must be a whole number"),
     "no features": (put("n_features_in", 0), "n_features_in must be a whole number from 1 on"),
     "other features": (put("n_features_in", 4), "5 names in feature_names_in, but n_features_in is 4"),
     "calibrated on nothing": (put("calibrated_on", "zzz"), "calibrated_on is 'zzz'"),
@@ -416,7 +419,7 @@ def test_a_description_or_a_header_that_is_too_large_is_not_read(copied):
     [
         ("parameters", {"n_components": 3, "random_state": 0}, "feature step has arrays|makes 4 columns"),
         ("shape", [1, 7, 6], "feature step has arrays"),
-        ("type", "OneSided", "unexpected keyword"),
+        ("type", "ClipBenignTail", "unexpected keyword"),
     ],
 )
 def test_a_feature_step_that_does_not_fit(world, tmp_path, key, value, message):

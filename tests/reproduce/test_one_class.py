@@ -118,7 +118,7 @@ def test_networks_are_learned_once_and_their_answers_are_a_control(invented, tmp
     task = cells.load("mnist", 1)
     first = detect_on(best, task, 0, kept=tmp_path)
     assert set(first["controls"]) == {*CONTROLS, ANSWERS_ALONE}
-    monkeypatch.setattr("nrf.detect.TurnFeatures.fit", None)  # not needed again
+    monkeypatch.setattr("nrf.detect.RotationFeatures.fit", None)  # not needed again
     again = detect_on(replace(best, iterations=10), task, 0, kept=tmp_path)
     assert again["controls"][ANSWERS_ALONE] == first["controls"][ANSWERS_ALONE]
     with pytest.raises(TypeError):

@@ -1,7 +1,8 @@
 """Files that earlier versions wrote, kept here as they were: a run and a detector. They must go on being readable.
 
 ``run-0.1.0`` is of `nrf train gmm-released` with tiny networks and four iterations, by a commit from before
-``proposal_statistics``; ``detector-0.1.0`` is of three iterations on 60 rows of three columns.
+``proposal_statistics``; ``detector-0.1.0`` is of three iterations on 60 rows of three columns. ``detector-format-3`` is
+the last one of that format, with all its fields: two models by rank on 60 rows of a mixed table, with its rows.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from nrf import NRFDetector
 from nrf.cli import main
+from nrf.detect import Training
 from nrf.detect.storage import _digest
 from nrf.errors import CheckpointError, InputError
 from nrf.runs.train import stored_preset, train
@@ -96,6 +99,49 @@ def test_a_detector_is_read_and_scores_as_it_did(old_detector):
     rows = np.random.default_rng(0).normal(size=(60, 3))[:4]
     expected = [-0.0922641, -0.0288540, -1.1244036, 0.3194949]
     np.testing.assert_allclose(NRFDetector.load(old_detector).score_samples(rows), expected, rtol=1e-4)
+
+
+def test_a_detector_of_the_last_format_is_read_and_scores_as_it_did():
+    detector = NRFDetector.load(str(FIXTURES / "detector-format-3"))
+    assert (detector.max_iter, detector.n_estimators, detector.calibration_fraction) == (3, 2, 0.25)
+    assert detector.training == Training(widths=(4,), latent_dim=2, sigma=0.8, learning_rate=0.004, batch_size=16)
+    assert (detector.combine, detector.fitted_.combine, detector.keep_examples) == ("rank", "rank", True)
+    assert detector.fitted_.calibrated.rows.shape[0] == 15
+    assert str(detector.threshold_rule_) == "threshold 0.124862: flags at most 10 % of normal rows, by 15 held-out rows"
+    rng = np.random.default_rng(0)
+    size, colour = rng.normal(50, 10, 60), rng.choice(["red", "green"], 60)
+    days = pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 90, 60) * 7919, unit="min")
+    table = pd.DataFrame({"size": size, "colour": colour, "day": days, "ok": rng.random(60) > 0.5})
+    table.loc[::9, "size"] = np.nan
+    expected = [0.4823063823, 0.5159243479, 0.2168010593, 0.2939286906]
+    np.testing.assert_allclose(detector.score_samples(table)[:4], expected, rtol=1e-4)
+
+
+def test_a_detector_of_an_old_format_is_saved_in_the_present_one(old_detector, tmp_path):
+    rows = np.random.default_rng(0).normal(size=(60, 3))
+    detector = NRFDetector.load(old_detector)
+    detector.save(tmp_path / "new")
+    description = json.loads((tmp_path / "new" / "detector.json").read_text())
+    assert description["version"] == 4
+    assert description["parameters"]["training"]["batch_size"] == 16
+    assert description["versions"]["nrf"] == "0.1.0", "those of the fit"
+    again = NRFDetector.load(tmp_path / "new")
+    assert again.get_params() == detector.get_params()
+    np.testing.assert_array_equal(again.p_values(rows), detector.p_values(rows))
+
+
+def test_a_setting_of_training_that_is_missing_or_unknown(old_detector, tmp_path):
+    NRFDetector.load(old_detector).save(tmp_path / "new")
+    path = tmp_path / "new" / "detector.json"
+    _edit(path, lambda d: d["parameters"]["training"].pop("sigma"))
+    _edit(path, lambda d: d.pop("combine"))
+    assert NRFDetector.load(tmp_path / "new").training.sigma is None
+    _edit(path, lambda d: d["parameters"]["training"].update(of_the_future=1))
+    with pytest.raises(CheckpointError, match=r"training \(Training\).*unknown \['of_the_future'\]"):
+        NRFDetector.load(tmp_path / "new")
+    _edit(path, lambda d: d["parameters"].update(training=None, iterations=3))
+    with pytest.raises(CheckpointError, match="parameters that are not known: iterations"):
+        NRFDetector.load(tmp_path / "new")
 
 
 def test_a_detector_from_before_a_field_has_its_default(old_detector):

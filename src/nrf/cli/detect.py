@@ -1,9 +1,10 @@
-"""`nrf detect fit`, `score`, `explain` and `evaluate`, and `nrf export`: a detector on files."""
+"""`nrf detect fit`, `score`, `explain`, `evaluate` and `export`: a detector on files."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -11,7 +12,7 @@ import tyro
 
 from nrf.cli.csvs import AS_KNOWN, CsvOptions
 from nrf.cli.labels import measures, normal_rows
-from nrf.cli.parsing import Stopped, parse, say
+from nrf.cli.parsing import Stopped, in_new_names, parse, say
 from nrf.cli.show import Percent, cell, one_line, print_table, print_warnings, said_warnings, show_columns
 from nrf.errors import InputError
 from nrf.files import require_folder, require_output
@@ -19,6 +20,7 @@ from nrf.processes import terminable
 
 if TYPE_CHECKING:
     from nrf.detect import NRFDetector
+    from nrf.detect.rows import RowReader
     from nrf.detect.tables.schema import Schema
 
 Data = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="DATA")]
@@ -39,6 +41,8 @@ def detect(arguments: list[str]) -> int:
     action, rest = arguments[0], arguments[1:]
     if action not in ACTIONS:
         raise InputError(f"unknown action {action!r}; `nrf detect` knows {', '.join(ACTIONS)}")
+    if action == "fit":
+        rest = in_new_names(rest, OLD_OPTIONS)
     run = parse(ACTIONS[action][0], rest, f"nrf detect {action}")
     try:
         with terminable():
@@ -60,8 +64,8 @@ def fit(
     normal: str | None = None,
     false_alarm_rate: float | None = None,
     contamination: float | None = None,
-    members: int = 1,
-    iterations: int | None = None,
+    n_estimators: int = 1,
+    max_iter: int | None = None,
     max_levels: int = 64,
     scaling: Literal["quartiles", "deviation"] = "quartiles",
     keep_examples: bool = False,
@@ -90,8 +94,8 @@ def fit(
         normal: The label of normal rows.
         false_alarm_rate: Share of normal rows that may be flagged; 0.05 if nothing is given.
         contamination: Instead of that, the share of the training rows to flag.
-        members: Models trained side by side and averaged.
-        iterations: Length of training, instead of one chosen by the number of rows.
+        n_estimators: Models trained side by side and averaged.
+        max_iter: Iterations of training, instead of a number chosen by the number of rows.
         max_levels: Columns of strings with more levels than this are hashed.
         scaling: Divide numbers by the distance of their quartiles, or by their standard deviation.
         keep_examples: Store the held-out rows with the detector, in a file that only you can read, so that explanations
@@ -122,8 +126,8 @@ def fit(
     settings = {
         "false_alarm_rate": false_alarm_rate,
         "contamination": contamination,
-        "n_members": members,
-        "iterations": iterations,
+        "n_estimators": n_estimators,
+        "max_iter": max_iter,
         "max_levels": max_levels,
         "scaling": scaling,
         "keep_examples": keep_examples,
@@ -152,7 +156,8 @@ def fit(
         warnings.simplefilter("always")
         detector.fit(table)
     dropped = tuple(name for name, why in left_out.items() if why == "--drop")
-    detector.file_columns_ = FileColumns(label, tuple(ids), dropped, dialect)
+    file = FileColumns(label, tuple(ids), dropped, dialect)
+    detector.fitted_ = replace(detector.fitted_, provenance=replace(detector.fitted_.provenance, file=file))
     detector.save(out)
     print_warnings([w for w in caught if issubclass(w.category, RuntimeWarning)])
     encoder = detector.encoder_
@@ -364,7 +369,7 @@ def export(model: Model, /, *, out: Path) -> int:
     How to feed it is said in docs/export.md. Columns with more levels than --max-levels of `nrf detect fit` are hashed
     and cannot be exported.
 
-    Example: nrf export model --out model.onnx
+    Example: nrf detect export model --out model.onnx
 
     Args:
         model: Folder of the detector.
@@ -382,7 +387,10 @@ ACTIONS: dict[str, tuple[Callable[..., int], str]] = {
     "score": (score, "score every row of a file"),
     "explain": (explain, "say why a row is an anomaly"),
     "evaluate": (evaluate, "compare with labels"),
+    "export": (export, "write a detector as an ONNX graph"),
 }
+OLD_OPTIONS = {"--iterations": "--max-iter", "--members": "--n-estimators"}
+"""Options of `nrf detect fit` as they were called in version 0.1.0."""
 
 
 def _load(model: Path, device: str = "cpu") -> NRFDetector:
@@ -396,10 +404,11 @@ def _detector(show: Callable[[Schema], None], **settings: Any) -> NRFDetector:
     from nrf.detect import NRFDetector
 
     class Showing(NRFDetector):
-        def _read_schema(self, X: Any) -> None:
-            super()._read_schema(X)
-            if self.encoder_ is not None:
-                show(self.encoder_)
+        def _read_schema(self, X: Any) -> RowReader:
+            reader = super()._read_schema(X)
+            if reader.encoder is not None:
+                show(reader.encoder)
+            return reader
 
     return Showing(**settings)
 

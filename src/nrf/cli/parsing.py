@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
 from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -33,6 +34,22 @@ class Stopped(KeyboardInterrupt):
 def say(text: str = "") -> None:
     """Print what a user may read; names and values from files can hold anything."""
     print(printable(text), flush=True)
+
+
+def say_old(old: str, new: str) -> None:
+    """Say, where it does not mix with results, what a command or an option is called now."""
+    print(f"nrf: {old} is deprecated: use {new}", file=sys.stderr, flush=True)
+
+
+def in_new_names(arguments: list[str], renamed: Mapping[str, str]) -> list[str]:
+    """Arguments with options that have been renamed, which is said, by the names that they have now."""
+    found = []
+    for argument in arguments:
+        name, equals, value = argument.partition("=")
+        if name in renamed:
+            say_old(name, renamed[name])
+        found.append(f"{renamed.get(name, name)}{equals}{value}")
+    return found
 
 
 def parse(function: Callable[..., int], arguments: list[str], prog: str) -> Callable[[], int]:

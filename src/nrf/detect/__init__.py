@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 from nrf.detect.calibration import Calibration, false_discoveries
 from nrf.detect.detector import NRFDetector
-from nrf.detect.features import OneSided, PrincipalComponents, TurnFeatures
+from nrf.detect.features import OLD_NAMES, ClipBenignTail, PrincipalComponents, RotationFeatures
+from nrf.detect.fitted import Fitted
+from nrf.detect.old_names import warn_of_old_name
+from nrf.detect.settings import Training
 from nrf.detect.tables.matching import SchemaError
 from nrf.detect.tables.schema import Schema
 
 __all__ = [
     "Calibration",
+    "ClipBenignTail",
+    "Fitted",
     "NRFDetector",
-    "OneSided",
     "PrincipalComponents",
+    "RotationFeatures",
     "Schema",
     "SchemaError",
-    "TurnFeatures",
+    "Training",
     "false_discoveries",
 ]
 
 
 def __getattr__(name: str) -> Any:
     """Names of before, with a warning."""
-    if name == "TableEncoder":
-        warnings.warn("TableEncoder is called Schema now", DeprecationWarning, stacklevel=2)
-        return Schema
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    renamed = {**OLD_NAMES, "TableEncoder": Schema}
+    if name not in renamed:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    warn_of_old_name(name, renamed[name].__name__)
+    return renamed[name]

@@ -61,7 +61,7 @@ def check_training(
             "training made this detector no better: its AUROC of held-out normal rows against synthetic anomalies is "
             f"{found['synthetic_auroc']:.2f}, that of the same networks before training "
             f"{found['untrained_synthetic_auroc']:.2f} (0.5 is chance). Do not rely on its scores: try more rows, "
-            "leave out columns without information such as identifiers, or change iterations or learning_rate"
+            "leave out columns without information such as identifiers, or change max_iter or learning_rate"
         )
     return found
 

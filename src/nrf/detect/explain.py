@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nrf.detect.features import PrincipalComponents
+from nrf.detect.fitted import Fitted, opened
 from nrf.detect.tables.given import GivenRows, Novelty, given_rows
 from nrf.detect.tables.schema import Schema
 from nrf.errors import InputError
@@ -77,30 +78,33 @@ class Explanation:
         return self.score < self.threshold
 
 
-def explain(detector: NRFDetector, X: Any, *, max_steps: int = 500, target: float | None = None) -> list[Explanation]:
+def explain(
+    detector: NRFDetector | Fitted, X: Any, *, max_steps: int = 500, target: float | None = None
+) -> list[Explanation]:
     """Explain rows of a table.
 
     Args:
-        detector: A fitted detector of tables.
+        detector: A fitted detector of tables, or what its fit has learned.
         X: Rows.
         max_steps: Steps of the revision, at most.
         target: Potential that counts as typical; the median of the calibration rows if not given.
     """
-    encoder = detector.encoder_
-    if encoder is None or detector.pixels_ is not None:
+    fitted, X = opened(detector, X)
+    encoder, calibration = fitted.reader.encoder, fitted.calibrated.scores
+    if encoder is None or fitted.reader.pixels is not None:
         raise InputError("images have no columns to explain; use counterfactual_images")
-    if detector.combine != "potential":
+    if fitted.combine != "potential":
         raise InputError("ranks have no gradient: explain a detector with combine='potential'")
-    given = given_rows(encoder, detector._valid(X))
-    rows, new = detector._rows_of(given.frame), given.novelties()
-    field = _Field(detector)
-    middle = float(np.median(detector.calibration_.scores)) if target is None else target
+    given = given_rows(encoder, fitted.reader.prepared(X))
+    rows, new = fitted.reader.encoded(given.frame), given.novelties()
+    field = _Field(fitted)
+    middle = float(np.median(calibration.scores)) if target is None else target
     revised = field.climb(rows, middle, max_steps)
     scores = field.values(rows)
-    p_values = detector.calibration_.p_values(scores.cpu().numpy())
-    typical = _typical_rows(detector, field)
+    p_values = calibration.p_values(scores.cpu().numpy())
+    typical = _typical_rows(fitted, field)
     return [
-        _explain_row(detector, field, _Row(row, i, given, new[i]), [goal, *_nearest(typical, row)], score, p)
+        _explain_row(fitted, field, _Row(row, i, given, new[i]), [goal, *_nearest(typical, row)], score, p)
         for i, (row, goal, score, p) in enumerate(zip(rows, revised, scores.tolist(), p_values.tolist(), strict=True))
     ]
 
@@ -133,9 +137,9 @@ class _Row:
         return [*kept, *(_Group(name, slice(0, 0), 1) for name in counted if name not in names)]
 
 
-def _typical_rows(detector: NRFDetector, field: _Field) -> Tensor:
+def _typical_rows(fitted: Fitted, field: _Field) -> Tensor:
     """Calibration rows of the upper half; none of a detector that was saved without them."""
-    known = detector._calibration_rows
+    known = fitted.calibrated.rows
     if known is None:
         return torch.empty(0, 0)
     values = field.values(known[:TYPICAL_ROWS])
@@ -150,24 +154,26 @@ def _nearest(typical: Tensor, row: Tensor) -> Tensor:
     return typical[distance.topk(min(NEAR_ROWS, len(typical)), largest=False).indices]
 
 
-def counterfactual_images(detector: NRFDetector, X: Any, *, max_steps: int = 500) -> NDArray[np.float32]:
+def counterfactual_images(detector: NRFDetector | Fitted, X: Any, *, max_steps: int = 500) -> NDArray[np.float32]:
     """Images after revision towards typical ones, in the units of ``X``."""
-    scale = detector.pixels_
+    fitted, X = opened(detector, X)
+    reader = fitted.reader
+    scale = reader.pixels
     if scale is None:
         raise InputError("this detector is one of tables; use explain")
-    field, step = _Field(detector), detector.features_
+    field, step = _Field(fitted), reader.features
     if step is not None and not isinstance(step, PrincipalComponents):
         raise InputError(f"there is no way back from the columns of {type(step).__name__} to images")
-    revised = field.climb(detector._encode(X), float(np.median(detector.calibration_.scores)), max_steps)
-    if detector.encoder_ is not None and step is not None:
-        columns = np.array([list(detector.encoder_.decode(row.cpu().numpy()).values()) for row in revised])
+    revised = field.climb(reader.read(X), float(np.median(fitted.calibrated.scores.scores)), max_steps)
+    if reader.encoder is not None and step is not None:
+        columns = np.array([list(reader.encoder.decode(row.cpu().numpy()).values()) for row in revised])
         revised = torch.from_numpy(step.inverse_transform(columns, like=scale.encode(X)))
     out = (revised.clamp(-1, 1).cpu().numpy() + 1) / 2 * (scale.high - scale.low) + scale.low
     return np.asarray(out, dtype=np.float32)
 
 
 def revised_rows(
-    detector: NRFDetector,
+    detector: NRFDetector | Fitted,
     X: Any,
     *,
     n_steps: int = 300,
@@ -181,7 +187,7 @@ def revised_rows(
     typical, not at the nearest thing that passes.
 
     Args:
-        detector: A fitted detector of tables.
+        detector: A fitted detector of tables, or what its fit has learned.
         X: Rows.
         n_steps: How many steps.
         temperature: Of the noise: 1 draws rows as they come, 0 climbs to a peak, what is between stays near one.
@@ -191,16 +197,17 @@ def revised_rows(
     Returns:
         The revised rows in the user's units, by column.
     """
-    encoder = detector.encoder_
-    if encoder is None or detector.pixels_ is not None:
+    fitted, X = opened(detector, X)
+    encoder = fitted.reader.encoder
+    if encoder is None or fitted.reader.pixels is not None:
         raise InputError("images have no columns; use counterfactual_images")
     if n_steps < 1:
         raise InputError(f"n_steps must be at least 1, got {n_steps}")
-    given = given_rows(encoder, detector._valid(X))
-    rows, field = detector._rows_of(given.frame), _Field(detector)
+    given = given_rows(encoder, fitted.reader.prepared(X))
+    rows, field = fitted.reader.encoded(given.frame), _Field(fitted)
     sampler = SGLD(step_size=field.step_size / 10 if step_size is None else step_size, temperature=temperature)
     known = torch.ones_like(rows[:1])
-    known[:, field.members.surprises] = 0.0  # nothing else is a surprise any more
+    known[:, field.replicas.surprises] = 0.0  # nothing else is a surprise any more
 
     def slope(position: Position, step: int) -> Position:
         return (field.gradient(known * position[0]),)
@@ -212,22 +219,22 @@ def revised_rows(
 
 
 class _Field:
-    """The combined potential of a detector's members, with its gradient."""
+    """The combined potential of a fit's models, with its gradient."""
 
-    def __init__(self, detector: NRFDetector) -> None:
-        self.members = detector.members_
-        still = Snapshot(self.members.module("potential"))
+    def __init__(self, fitted: Fitted) -> None:
+        self.replicas = fitted.replicas
+        still = Snapshot(self.replicas.module("potential"))
         still.refresh()
         self.potential = still.copy
-        self.step_size = detector.recipe_.sampler.step_size
+        self.step_size = fitted.spec.sampler.step_size
 
     def values(self, rows: Tensor) -> Tensor:
-        """Mean potential of the members."""
-        return self.members.potentials(rows).mean(0)
+        """Mean potential of the replicas."""
+        return self.replicas.potentials(rows).mean(0)
 
     def gradient(self, rows: Tensor) -> Tensor:
         """Its gradient."""
-        return self.members.gradient(self.potential, rows)
+        return self.replicas.gradient(self.potential, rows)
 
     def climb(self, rows: Tensor, target: float, max_steps: int) -> Tensor:
         """Pull rows up the potential with momentum and without noise, each until it reaches the target.
@@ -258,20 +265,20 @@ class _Field:
         Nothing is less surprising than none, and beyond that range the potential falls, whatever the slope within says:
         a step that leaves it in some columns would be undone for all.
         """
-        members = self.members
-        if members.surprises:
-            rows[:, members.surprises] = rows[:, members.surprises].clamp_min(0.0)
-            seen, (low, high) = members.seen(before), members.bounds.to(rows)
-            rows[:, members._seen] = members.seen(rows).clamp(seen.minimum(low), seen.maximum(high))
+        replicas = self.replicas
+        if replicas.surprises:
+            rows[:, replicas.surprises] = rows[:, replicas.surprises].clamp_min(0.0)
+            seen, (low, high) = replicas.seen(before), replicas.bounds.to(rows)
+            rows[:, replicas._seen] = replicas.seen(rows).clamp(seen.minimum(low), seen.maximum(high))
         return rows
 
 
 def _explain_row(
-    detector: NRFDetector, field: _Field, row: _Row, goals: Sequence[Tensor], score: float, p: float
+    fitted: Fitted, field: _Field, row: _Row, goals: Sequence[Tensor], score: float, p: float
 ) -> Explanation:
-    encoder = detector.encoder_
+    encoder = fitted.reader.encoder
     assert encoder is not None
-    threshold, groups = detector.offset_, row.groups(encoder)
+    threshold, groups = fitted.rule.threshold, row.groups(encoder)
     goals = [torch.from_numpy(encoder.snap(goal.cpu().numpy())).to(goal) for goal in goals]
     moved: list[int] = []
     counterfactual, found = row.encoded, score

@@ -12,6 +12,7 @@ from torch import nn
 
 from nrf._version import __version__
 from nrf.detect.features import PrincipalComponents
+from nrf.detect.fitted import Fitted, fitted_of
 from nrf.detect.tables.onnx_columns import OPSETS, encoder_nodes
 from nrf.errors import InputError
 from nrf.files import write_atomically
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 SCORE = "score"
 
 
-def export_onnx(detector: NRFDetector, path: Path) -> None:
+def export_onnx(detector: NRFDetector | Fitted, path: str | Path) -> None:
     """Write the graph; its output ``score`` is that of ``score_samples``, and its metadata hold the threshold.
 
     A table of numbers is one input ``input``; with other columns each column is an input of its own; images are one.
@@ -35,26 +36,25 @@ def export_onnx(detector: NRFDetector, path: Path) -> None:
     For the values that the graph is given, ``score`` is within 1e-5 · max(1, |u|) of ``score_samples``: both sum in
     32-bit floats, in another order, and the rounding grows with the potential u.
     """
-    from sklearn.utils.validation import check_is_fitted
-
-    check_is_fitted(detector)
+    fitted = fitted_of(detector)
+    reader = fitted.reader
     onnx = _onnx()
-    if detector.combine != "potential":
+    if fitted.combine != "potential":
         raise InputError("only combine='potential' can be exported: ranks need the calibration rows")
     graph = _Builder(onnx)
     start = "input"
-    if detector.pixels_ is not None:
-        start = graph.pixels(detector.pixels_)
-    if isinstance(detector.features_, PrincipalComponents):
-        if detector.pixels_ is None:
-            graph.inputs.append(graph.value("input", detector.features_.shape_))
-        start = graph.components(detector.features_, start)
-    elif detector.features_ is not None:
-        kind = type(detector.features_).__name__
+    if reader.pixels is not None:
+        start = graph.pixels(reader.pixels)
+    if isinstance(reader.features, PrincipalComponents):
+        if reader.pixels is None:
+            graph.inputs.append(graph.value("input", reader.features.shape_))
+        start = graph.components(reader.features, start)
+    elif reader.features is not None:
+        kind = type(reader.features).__name__
         raise InputError(f"{kind} has no ONNX form here: export a detector of the columns that it makes")
-    if detector.encoder_ is not None:
-        encoding = encoder_nodes(detector.encoder_)
-        if detector.features_ is None:
+    if reader.encoder is not None:
+        encoding = encoder_nodes(reader.encoder)
+        if reader.features is None:
             graph.inputs += encoding.inputs
         else:  # the encoding begins where the feature step ends
             for node in encoding.nodes:
@@ -63,32 +63,32 @@ def export_onnx(detector: NRFDetector, path: Path) -> None:
         graph.initializers += encoding.initializers
         start = encoding.output_name
     seen, odd = start, None
-    if detector.encoder_ is not None:
-        given = graph.taken(start, detector.encoder_.learned)
-        low, high = (graph.constant(bound) for bound in detector.members_.bounds)
+    if reader.encoder is not None:
+        given = graph.taken(start, reader.encoder.learned)
+        low, high = (graph.constant(bound) for bound in fitted.replicas.bounds)
         seen = graph.add("Min", graph.add("Max", given, low), high)
         beyond = graph.total(graph.add("Abs", graph.add("Sub", given, seen)))
-        odd = graph.add("Add", graph.total(graph.taken(start, detector.encoder_.surprises)), beyond)
-    values = [graph.network(module, seen) for module in potentials(detector)]
+        odd = graph.add("Add", graph.total(graph.taken(start, reader.encoder.surprises)), beyond)
+    values = [graph.network(module, seen) for module in potentials(fitted)]
     if odd is not None:
-        costs = detector.members_.surprise_costs.cpu().numpy()
+        costs = fitted.replicas.surprise_costs.cpu().numpy()
         lost = [graph.add("Mul", odd, graph.constant(cost)) for cost in costs]
         values = [graph.add("Sub", u, cost) for u, cost in zip(values, lost, strict=True)]
     total = values[0] if len(values) == 1 else graph.add("Mean", *values)
     graph.add("Reshape", total, graph.constant(np.array([-1], dtype=np.int64)), out=SCORE)
-    write_atomically(path, graph.model(detector.offset_).SerializeToString())
+    write_atomically(Path(path), graph.model(fitted.rule.threshold).SerializeToString())
 
 
-def potentials(detector: NRFDetector) -> list[nn.Module]:
-    """Each member's potential by itself, without parametrisations."""
-    members = detector.members_
-    module = members.module("potential")
-    if members.count == 1:
+def potentials(fitted: Fitted) -> list[nn.Module]:
+    """Each model's potential by itself, without parametrisations."""
+    replicas = fitted.replicas
+    module = replicas.module("potential")
+    if replicas.count == 1:
         alone = [module]
     else:
         alone = []
-        for i in range(members.count):
-            own = _fresh(detector)
+        for i in range(replicas.count):
+            own = _fresh(fitted)
             own.load_state_dict(replica_state(module.state_dict(), i))
             alone.append(own)
     found = []
@@ -97,13 +97,13 @@ def potentials(detector: NRFDetector) -> list[nn.Module]:
     return found
 
 
-def _fresh(detector: NRFDetector) -> nn.Module:
+def _fresh(fitted: Fitted) -> nn.Module:
     import copy
 
-    if detector.potential is not None:
-        return copy.deepcopy(detector.potential)
+    if fitted.own[0] is not None:
+        return copy.deepcopy(fitted.own[0])
     with DrawsFrom(torch.Generator()):
-        return detector.recipe_.potential.build(detector.members_.shape)
+        return fitted.spec.potential.build(fitted.replicas.shape)
 
 
 class _Builder:

@@ -195,7 +195,7 @@ class Replicas:
     def go_on_from(self, before: Replicas) -> None:
         """Take over the weights of replicas trained before."""
         if before.count != self.count:
-            raise InputError(f"n_members was {before.count} and is {self.count} now; a warm start keeps it")
+            raise InputError(f"n_estimators was {before.count} and is {self.count} now; a warm start keeps it")
         for name, module in self.learner.modules.items():
             module.load_state_dict(before.learner.modules[name].state_dict())
 

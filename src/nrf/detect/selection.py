@@ -151,11 +151,11 @@ def synthetic_auroc(detector: Any, X: Any, y: Any = None, *, seed: int = 0) -> f
 
 def _scores_of_encoded(detector: NRFDetector, X: Any, seed: int) -> tuple[Floats, list[Floats]]:
     """Scores of the rows and of anomalies that are made of them as the networks take them."""
-    rows = detector._encode(X)
+    X, fitted = detector._checked(X), detector.fitted_
+    rows = fitted.reader.read(X)
     _require_rows(len(rows))
-    groups = None if detector.encoder_ is None else [group for _, group in detector.encoder_.groups]
-    anomalies = anomalies_of(rows, seed, groups)
-    normal, *made = (detector._combined(detector.members_.potentials(x)) for x in (rows, *anomalies.values()))
+    anomalies = anomalies_of(rows, seed, fitted.reader.groups)
+    normal, *made = (fitted.combined(fitted.replicas.potentials(x)) for x in (rows, *anomalies.values()))
     return normal, made
 
 

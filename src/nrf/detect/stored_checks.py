@@ -15,15 +15,15 @@ from pathlib import Path
 from typing import Any, get_args
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from nrf.detect.calibration import CalibratedOn
+from nrf.detect.fitted import Own
 from nrf.detect.pixels import PixelScale
 from nrf.detect.replicas import Replicas
 from nrf.detect.tables.schema import Schema
 from nrf.errors import InputError
 from nrf.learners import InclusiveConfig
-from nrf.models import LatentGenerator
 from nrf.runs.spec import PairSpec
 
 MOST_JSON = 64 * 2**20
@@ -70,6 +70,9 @@ def whole(description: Mapping[str, Any], name: str, least: int = 0) -> int:
 def check_plain(description: Mapping[str, Any]) -> None:
     """Fields that nothing else looks at."""
     offset, names, health = (description[name] for name in ("offset", "feature_names_in", "health"))
+    made_with = description["versions"]
+    if not isinstance(made_with, dict) or not all(isinstance(value, str) for value in made_with.values()):
+        raise InputError("versions must be an object of names and versions")
     if offset is not None and not _is_number(offset):
         raise InputError(f"offset must be a number or null, got {offset!r}")
     if description["calibrated_on"] not in get_args(CalibratedOn):
@@ -94,10 +97,6 @@ def check_finite(tensors: Mapping[str, Tensor]) -> None:
     for name, value in tensors.items():
         if name != "bounds" and value.is_floating_point() and not torch.isfinite(value).all():
             raise InputError(f"{name} has values that are not finite")
-
-
-Own = tuple[nn.Module | None, LatentGenerator | None]
-"""Potential and generator of the user's own, where there are any."""
 
 
 def check_sizes(encoder: Schema | None, spec: PairSpec, own: Own, tensors: Mapping[str, Tensor]) -> None:

@@ -266,7 +266,7 @@ def model(tmp_path_factory):
     rows[3], days[4] = "-", "Unknown"
     lines = [f"{r};{d};{c}\n" for r, d, c in zip(rows, days, city, strict=True)]
     (folder / "train.csv").write_text("amount;day;city\n" + "".join(lines))
-    options = ["--decimal", ",", "--thousands", "space", "--iterations", "5", "--quiet"]
+    options = ["--decimal", ",", "--thousands", "space", "--max-iter", "5", "--quiet"]
     assert main(["detect", "fit", str(folder / "train.csv"), "--out", str(folder / "model"), *options]) == 0
     return folder / "model"
 
@@ -335,7 +335,7 @@ def test_a_dash_in_the_training_file_does_not_make_names_of_numbers(tmp_path):
     train[500, 0], new[70, 0], new[80, 0] = "-", "10000", "-"
     for name, rows in (("train.csv", train), ("new.csv", new)):
         (tmp_path / name).write_text("a,b\n" + "".join(",".join(row) + "\n" for row in rows))
-    command = ["detect", "fit", str(tmp_path / "train.csv"), "--out", str(tmp_path / "m"), "--iterations", "20"]
+    command = ["detect", "fit", str(tmp_path / "train.csv"), "--out", str(tmp_path / "m"), "--max-iter", "20"]
     assert main([*command, "--quiet"]) == 0
     detector = NRFDetector.load(tmp_path / "m")
     assert isinstance(detector.encoder_.columns[0], NumericColumn)

@@ -350,7 +350,7 @@ def test_normal_rows_with_names_of_their_own_are_not_flagged():
     table = planes(n).drop(columns=["row", "note"])
     table["model"] = np.where(draw.random(n) < 0.5, "A320", [f"type {i}" for i in draw.integers(0, 600, n)])
     with pytest.warns(UserWarning, match="'tailnum'"):
-        detector = NRFDetector(random_state=0, iterations=300).fit(table[:600])
+        detector = NRFDetector(random_state=0, max_iter=300).fit(table[:600])
     new = table[600:]
     assert (~new["model"].isin(table["model"][:600])).mean() > 0.15
     assert (detector.predict(new) == -1).mean() < 0.1
@@ -364,7 +364,7 @@ def test_normal_rows_with_names_of_their_own_are_not_flagged():
 
 def test_the_detectors_parameters(tmp_path):
     table = planes(120)
-    settings = {"keep": ["row"], "categorical": ["year", 1], "iterations": 3, "random_state": 0}
+    settings = {"keep": ["row"], "categorical": ["year", 1], "max_iter": 3, "random_state": 0}
     with pytest.warns(UserWarning, match=r"'note' \(free text\)"):
         detector = NRFDetector(**settings).fit(table)
     assert [c.kind for c in detector.encoder_.kept_columns[:3]] == ["numeric", "categorical", "categorical"]
@@ -386,7 +386,7 @@ def test_the_detectors_parameters(tmp_path):
 def test_channels_last_are_refused_with_the_fix(shape):
     images = rng().random((30, *shape))
     with pytest.raises(InputError, match=r"channels last; .*np\.moveaxis\(X, -1, 1\)"):
-        NRFDetector(iterations=3).fit(images)
+        NRFDetector(max_iter=3).fit(images)
     PixelScale.fit(np.moveaxis(images, -1, 1))
 
 

@@ -13,7 +13,7 @@ from nrf.detect.pixels import PixelScale
 from nrf.detect.tables.frame import as_columns
 from nrf.errors import InputError
 
-FAST = {"iterations": 3, "random_state": 0, "verbose": 0}
+FAST = {"max_iter": 3, "random_state": 0, "verbose": 0}
 
 
 @pytest.mark.parametrize("shape", [(40, 3), (40, 1, 8, 8)])

@@ -47,13 +47,13 @@ def table(n: int = N, seed: int = 0):
 
 @pytest.fixture(scope="module")
 def detector():
-    return NRFDetector(iterations=30, random_state=0).fit(table(300, seed=1))
+    return NRFDetector(max_iter=30, random_state=0).fit(table(300, seed=1))
 
 
 @pytest.fixture(scope="module")
 def numeric():
     """Fitted on an array: its columns have no names."""
-    return NRFDetector(iterations=30, random_state=0).fit(np.random.default_rng(0).normal(size=(80, 2)))
+    return NRFDetector(max_iter=30, random_state=0).fit(np.random.default_rng(0).normal(size=(80, 2)))
 
 
 @pytest.fixture
@@ -157,7 +157,7 @@ def test_columns_may_stand_in_any_order_and_dropped_ones_are_passed_over(detecto
 
 def test_dots_and_spaces_in_names(tmp_path):
     data = pa.table({"a.b": [1.0, 2.0, 4.0] * 5, "a b": ["x", "y", "x"] * 5, "größe": [0.5, 1.5, 9.0] * 5})
-    fitted = NRFDetector(iterations=5, random_state=0).fit(data)
+    fitted = NRFDetector(max_iter=5, random_state=0).fit(data)
     for name in ("x.csv", "x.parquet"):
         assert score_stream(fitted, write(data, tmp_path / name), tmp_path / "s.csv").rows == 15
 
@@ -166,7 +166,7 @@ def test_columns_left_out_at_fit_are_not_needed_and_not_read(tmp_path):
     data = table(60)
     constant = data.append_column("site", pa.array(["a"] * 60)).append_column("none", pa.nulls(60))
     with pytest.warns(UserWarning, match="left out"):
-        fitted = NRFDetector(iterations=5, random_state=0).fit(constant)
+        fitted = NRFDetector(max_iter=5, random_state=0).fit(constant)
     junk = data.append_column("site", pa.array(range(60)))
     for i, given_ in enumerate((data, constant, junk)):
         for name in ("x.csv", "x.parquet"):
@@ -178,7 +178,7 @@ def test_a_number_that_was_constant_at_fit_counts_where_it_is(tmp_path):
     """As it does in memory: where it is not, or the same, nothing happens; another one is a surprise."""
     data = table(60)
     with pytest.warns(UserWarning, match="left out"):
-        fitted = NRFDetector(iterations=5, random_state=0).fit(data.append_column("unit", pa.array([7.0] * 60)))
+        fitted = NRFDetector(max_iter=5, random_state=0).fit(data.append_column("unit", pa.array([7.0] * 60)))
     assert fitted.encoder_.columns[-1].value == 7
 
     def surprises(name: str, values) -> list[bool]:
@@ -279,7 +279,7 @@ def test_spaces_around_numbers_and_lines_without_content(detector, tmp_path):
 
 
 def test_zones_nanoseconds_and_far_dates(tmp_path):
-    fitted = NRFDetector(iterations=5, random_state=0).fit(table(60).select(["when", "amount"]))
+    fitted = NRFDetector(max_iter=5, random_state=0).fit(table(60).select(["when", "amount"]))
     wanted = {
         "2024-03-01T02:00:00+02:00": DAY.replace(tzinfo=dt.UTC),
         "2024-03-01T00:00:00Z": DAY.replace(tzinfo=dt.UTC),
@@ -296,7 +296,7 @@ def test_zones_nanoseconds_and_far_dates(tmp_path):
 def test_times_of_day_are_numbers_at_fit_and_at_scoring(tmp_path):
     lines = [f"{h:02}:{7 * h % 60:02}:00,{h % 5}.5" for h in range(24)]
     source = text(tmp_path / "x.csv", "at,x\n" + "\n".join(lines) + "\n")
-    fitted = NRFDetector(iterations=5, random_state=0).fit(read_table(source))
+    fitted = NRFDetector(max_iter=5, random_state=0).fit(read_table(source))
     assert fitted.encoder_.columns[0].kind == "numeric"
     score_stream(fitted, source, tmp_path / "s.csv")
     np.testing.assert_allclose(
@@ -309,7 +309,7 @@ def test_times_of_day_are_numbers_at_fit_and_at_scoring(tmp_path):
 def test_levels_may_hold_commas_quotes_and_line_breaks(tmp_path):
     levels = ["a,b", 'say "x"', "two\nlines", "plain"] * 10
     data = pa.table({"level": levels, "x": [float(i % 9) for i in range(40)]})
-    fitted = NRFDetector(iterations=5, random_state=0).fit(data)
+    fitted = NRFDetector(max_iter=5, random_state=0).fit(data)
     source = write(data, tmp_path / "x.csv")
     assert [b.table["level"].to_pylist() for b in batches(fitted.encoder_, source)] == [levels]
     assert read_table(source)["level"].to_pylist() == levels
@@ -553,7 +553,7 @@ BROKEN = {
 def test_broken_files(tmp_path, case):
     name, content, message = BROKEN[case]
     source = text(tmp_path / name, content)
-    fitted = NRFDetector(iterations=5, random_state=0)
+    fitted = NRFDetector(max_iter=5, random_state=0)
     with pytest.raises(InputError, match=message) as caught:
         read_table(source)
     assert name in str(caught.value)
@@ -574,7 +574,7 @@ def test_an_open_quote_is_noticed_in_a_long_file(detector, tmp_path, small_block
 
 def test_a_lone_quote_inside_a_value_is_no_open_quote(tmp_path):
     data = text(tmp_path / "x.csv", "pipe,x\n" + '5" steel,1\n' * 3 + "copper,2\n" * 4)
-    fitted = NRFDetector(iterations=5, random_state=0).fit(read_table(data))
+    fitted = NRFDetector(max_iter=5, random_state=0).fit(read_table(data))
     assert score_stream(fitted, data, tmp_path / "s.csv").rows == 7
 
 
@@ -643,7 +643,7 @@ def test_detectors_that_do_not_score_files(tmp_path):
     source = write(table(), tmp_path / "x.csv")
     with pytest.raises(ValueError, match="not fitted"):
         score_stream(NRFDetector(), source, tmp_path / "s.csv")
-    images = NRFDetector(iterations=2, random_state=0).fit(np.random.default_rng(0).random((30, 1, 5, 5)))
+    images = NRFDetector(max_iter=2, random_state=0).fit(np.random.default_rng(0).random((30, 1, 5, 5)))
     with pytest.raises(InputError, match="one of images"):
         score_stream(images, source, tmp_path / "s.csv")
 
@@ -682,7 +682,7 @@ def test_any_text_is_a_table_or_an_input_error(tmp_path_factory, content):
 def test_numbers_treated_as_levels_in_python_are_found_in_a_file(tmp_path):
     rng = np.random.default_rng(0)
     table = pa.table({"zone": rng.integers(1, 6, 200), "size": rng.normal(size=200)})
-    detector = NRFDetector(categorical=["zone"], iterations=5, random_state=0).fit(table)
+    detector = NRFDetector(categorical=["zone"], max_iter=5, random_state=0).fit(table)
     csv.write_csv(table, tmp_path / "rows.csv")
     score_stream(detector, tmp_path / "rows.csv", tmp_path / "scores.csv")
     found = csv.read_csv(tmp_path / "scores.csv")["score"].to_numpy()

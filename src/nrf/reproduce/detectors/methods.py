@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from nrf.detect import NRFDetector
+from nrf.detect import NRFDetector, Training
 from nrf.errors import InputError
 from nrf.metrics import auroc
 from nrf.reproduce.detectors.sets import Floats, Rows, Task
@@ -120,7 +120,7 @@ _DEEP = {"seeded": True, "preprocessing": False, "verbose": 0}
 
 METHODS: dict[str, Method] = {
     "NRF": Method(_nrf, takes_tables=True),
-    "untrained NRF": Method(partial(_nrf, iterations=1, learning_rate=1e-12), takes_tables=True),
+    "untrained NRF": Method(partial(_nrf, max_iter=1, training=Training(learning_rate=1e-12)), takes_tables=True),
     "isolation forest": Method(_isolation_forest, "sklearn.ensemble"),
     "one-class SVM": Method(_one_class_svm, "sklearn.svm"),
     "LOF": Method(_local_outlier_factor, "sklearn.neighbors"),
@@ -137,7 +137,7 @@ OURS = ("NRF",)
 CONTROL = "untrained NRF"
 
 _SHORT: dict[str, dict[str, Any]] = {
-    "NRF": {"iterations": 5},
+    "NRF": {"max_iter": 5},
     "Deep SVDD": {"epochs": 2},
     "autoencoder": {"epoch_num": 2},
     "ALAD": {"epochs": 2},

@@ -145,8 +145,9 @@ def detect_and_watch(
 
     detector = NRFDetector(random_state=seed, callbacks=[look], **settings)
     if epochs is not None:
-        n_learned = len(learned) - rows_to_hold_out(len(learned), detector.calibration_share, FALSE_ALARM_RATE)
-        batch = settings.get("batch_size") or spec_for(n_learned, split.distinct.shape[1:], {}).train.batch_size
-        detector.set_params(batch_size=batch, iterations=epochs * (n_learned // batch))
+        n_learned = len(learned) - rows_to_hold_out(len(learned), detector.calibration_fraction, FALSE_ALARM_RATE)
+        given = detector.get_params()["training__batch_size"]
+        batch = given or spec_for(n_learned, split.distinct.shape[1:], {}).train.batch_size
+        detector.set_params(training__batch_size=batch, max_iter=epochs * (n_learned // batch))
     detector.fit(learned)
     return curve

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sklearn.pipeline import Pipeline, make_pipeline
 
 from nrf.data import Splits
-from nrf.detect import NRFDetector, OneSided, PrincipalComponents, TurnFeatures
+from nrf.detect import ClipBenignTail, NRFDetector, PrincipalComponents, RotationFeatures, Training
 from nrf.detect.explain import revised_rows
 from nrf.detect.selection import made_images
 from nrf.metrics import auroc, nearest_neighbour_score
@@ -66,22 +66,23 @@ class Best:
         turns = Memory(kept, verbose=0).cache(learned_turns)(self.width, self.turn_epochs, seed, images)
         if self.answers:
             turns.set_params(output="answers")
-            sides = [OneSided("low").fit(turns.transform(images))] if self.one_sided else []
+            sides = [ClipBenignTail("low").fit(turns.transform(images))] if self.one_sided else []
             return make_pipeline(turns, *sides)
         return make_pipeline(turns, components.fit(turns.transform(images)))
 
     def detector(self, seed: int, **more: Any) -> NRFDetector:
         """The detector."""
-        names = ("iterations", "sigma", "n_steps", "first_step_size", "learning_rate")
+        names = ("sigma", "n_steps", "first_step_size", "learning_rate")
+        training = Training(**{name: getattr(self, name) for name in names})
         more |= {"scaling": "deviation"} if self.answers else {}
         return NRFDetector(
-            n_members=self.members, random_state=seed, **{name: getattr(self, name) for name in names}, **more
+            n_estimators=self.members, max_iter=self.iterations, training=training, random_state=seed, **more
         )
 
 
-def learned_turns(width: int, epochs: int, seed: int, images: Images) -> TurnFeatures:
+def learned_turns(width: int, epochs: int, seed: int, images: Images) -> RotationFeatures:
     """A network that tells turned images: most of the work, and the same for many settings of the detector."""
-    return TurnFeatures(width, epochs=epochs, random_state=seed).fit(images)
+    return RotationFeatures(width, epochs=epochs, random_state=seed).fit(images)
 
 
 def detect_on(best: Best, task: Splits, seed: int, kept: Path | None = None) -> dict[str, Any]:
@@ -117,7 +118,7 @@ def detect_on(best: Best, task: Splits, seed: int, kept: Path | None = None) -> 
     scaled = [(rows / np.where(spread > 0, spread, 1)).astype(np.float32) for rows in (train, test)]
     controls = (
         nearest_neighbour_score(*scaled),
-        best.detector(seed).set_params(iterations=1, learning_rate=1e-12).fit(train).score_samples(test),
+        best.detector(seed).set_params(max_iter=1, training__learning_rate=1e-12).fit(train).score_samples(test),
     )
     found: dict[str, Any] = {
         "curve": curve,
