@@ -3,8 +3,8 @@
 Each record is written with its class name under ``type``, so a field that may hold one of several classes (a sampler,
 say) is read back as the one it was. Nothing but the classes named in the annotations can be made: no code is loaded.
 
-A class that has changed its name says so by ``FORMER_TYPES``, the names that stand for it in older files; one whose name
-meant another class once is written under its ``STORED_TYPE``.
+A class that has changed its name says so by ``FORMER_TYPES``, the names that stand for it in older files; one whose
+name meant another class once is written under its ``STORED_TYPE``.
 
 A stored record may be older than a field of its class: a field that it lacks takes its default. So a new field needs a
 default that does what was done before there was the field.

@@ -62,11 +62,11 @@ def test_the_whole_way(gmm, tmp_path):
 
 
 def test_scores_are_the_potential_in_every_format(gmm, tmp_path):
-    from nrf.runs.trained import Trained
+    from nrf.runs.trained import TrainedModel
 
     x = np.random.default_rng(0).normal(size=(9, 2)).astype(np.float32)
     np.save(tmp_path / "x.npy", x)
-    want = Trained.load(gmm).score(x)
+    want = TrainedModel.load(gmm).score_samples(x)
     for name in ("u.csv", "u.npy", "u.npz"):
         assert main(["score", str(gmm), str(tmp_path / "x.npy"), "--out", str(tmp_path / name)]) == 0
     np.testing.assert_array_equal(np.load(tmp_path / "u.npy"), want)
@@ -302,10 +302,10 @@ def test_samples_that_are_not_finite_are_not_written(gmm, tmp_path, capsys):
 
 
 def test_interpolation_does_not_hang_on_its_neighbours(tmp_path):
-    from nrf.runs.trained import Trained
+    from nrf.runs.trained import TrainedModel
 
     assert main(["train", "gmm-released", "--out", str(tmp_path / "run"), *SHORT]) == 0
-    trained = Trained.load(tmp_path / "run")
+    trained = TrainedModel.load(tmp_path / "run")
     few, many = (trained.interpolate(3, steps) for steps in (2, 5))
     np.testing.assert_allclose(few[:, -1], many[:, -1], rtol=1e-4, atol=1e-5)
 

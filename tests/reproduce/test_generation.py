@@ -24,7 +24,7 @@ from nrf.runs import judge
 from nrf.runs.presets import find_preset
 from nrf.runs.spec import build_learner, build_models
 from nrf.runs.train import train
-from nrf.runs.trained import Trained
+from nrf.runs.trained import TrainedModel
 from nrf.seeds import stream
 from nrf.training import TrainConfig, Trainer
 
@@ -79,7 +79,7 @@ def test_each_draw_of_a_score_is_of_as_many_images_as_one_has(invented, monkeypa
     monkeypatch.setattr(judge, "frechet_distance", lambda real, fake: distances.append(len(fake)) or 0.0)
     config = replace(Generation("cifar10-generation").config(quick=True), samples=30, draws=3, final_samples=60)
     line = config.lines[1]  # generation alone
-    model = Trained(sized(config, line), *build_models(sized(config, line), (3, 32, 32)), (3, 32, 32), 0)
+    model = TrainedModel(sized(config, line), *build_models(sized(config, line), (3, 32, 32)), (3, 32, 32), 0)
     found = generation_runs._final(config, line, judge.judge(generation_runs.dataset(None)), model)
     assert seen == [(90, 3)]
     assert distances == [30, 60]  # of one draw to the test images, of as many as are asked for to the training images

@@ -8,6 +8,7 @@ import io
 from collections.abc import Callable
 from itertools import zip_longest
 from pathlib import Path
+from types import FunctionType
 from typing import Annotated, Any, TypeVar
 
 import tyro
@@ -35,10 +36,21 @@ def say(text: str = "") -> None:
     print(printable(text), flush=True)
 
 
-def parse(function: Callable[..., int], arguments: list[str], prog: str) -> Callable[[], int]:
+def parse(function: Callable[..., int], arguments: list[str], prog: str, *config: Any) -> Callable[[], int]:
     """Read the arguments now, call later: what is wrong with them is not mixed with what the command does."""
     deferred = tyro.conf.configure(tyro.conf.FlagCreatePairsOff)(_deferred(function))
-    return in_one_line(lambda: tyro.cli(deferred, args=arguments, prog=prog), prog)
+    return in_one_line(lambda: tyro.cli(deferred, args=arguments, prog=prog, config=config), prog)
+
+
+def parse_with_sampler(function: Callable[..., int], arguments: list[str], prog: str) -> Callable[[], int]:
+    """As :func:`parse`, for a function whose ``sampler`` may be any that is registered: `sampler:mala`."""
+    from nrf.runs.spec import SamplerChoice  # torch comes with it, which other commands need not wait for
+
+    assert isinstance(function, FunctionType)
+    typed = FunctionType(function.__code__, function.__globals__, function.__name__)
+    typed.__doc__, typed.__kwdefaults__ = function.__doc__, function.__kwdefaults__
+    typed.__annotations__ = {**function.__annotations__, "sampler": SamplerChoice | None}
+    return parse(typed, arguments, prog, tyro.conf.CascadeSubcommandArgs)
 
 
 def in_one_line(parse: Callable[[], T], prog: str) -> T:

@@ -23,7 +23,7 @@ class Revised(NamedTuple):
     Attributes:
         x: Revised events.
         h: Their codes; as they were, where x alone is revised.
-        diagnostics: Named scalars of the sampler about its chains, such as ``acceptance`` (:meth:`Sampler.diagnostics`).
+        diagnostics: What the sampler says about its chains, such as ``acceptance`` (:meth:`Sampler.diagnostics`).
     """
 
     x: Tensor

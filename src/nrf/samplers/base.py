@@ -7,7 +7,6 @@ and an explicit source of randomness. It sees a gradient function, or a log-dens
 from __future__ import annotations
 
 import math
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar, runtim
 import torch
 from torch import Tensor
 
+from nrf.deprecation import deprecated
 from nrf.errors import InputError
 from nrf.seeds import Rng, randn
 
@@ -55,11 +55,7 @@ class Chain(NamedTuple):
     @property
     def momentum(self) -> Position | None:
         """The momentum of a sampler that has one; deprecated, read ``state`` instead."""
-        warnings.warn(
-            "Chain.momentum is deprecated and goes in 0.4; read chain.state, whose type is the sampler's own",
-            DeprecationWarning,
-            stacklevel=2,
-        )
+        deprecated("Chain.momentum", "Chain.state, whose type is the sampler's own")
         state: Any = self.state
         found: Position | None = getattr(state, "momentum", getattr(state, "velocity", state))
         return found
@@ -95,7 +91,7 @@ class Sampler(ABC):
     exact: ClassVar[bool] = False
     """Whether the sampler is defined by exact gradients, and refuses a target that estimates them."""
     adjusted: ClassVar[bool] = False
-    """Whether the sampler accepts or rejects by the log-density, and needs a target that gives it (:class:`Density`)."""
+    """Whether it accepts or rejects by the log-density, and so needs a target that gives it (:class:`Density`)."""
 
     def __post_init__(self) -> None:
         sizes = [("step_size", self.step_size), ("latent_step_size", self.latent_step_size)]
