@@ -24,7 +24,7 @@ from nrf.networks import MLPGenerator, MLPPotential
 from nrf.runs.presets import PRESETS
 from nrf.runs.train import train
 from nrf.runs.trained import TrainedModel
-from nrf.samplers import SGHMC
+from nrf.samplers import MALA, SGHMC
 from nrf.training import RunFolder, TrainConfig
 from nrf.training import checkpoint as ckpt
 from nrf.training.batches import Batches
@@ -53,6 +53,7 @@ VARIANTS = {
     "replicas, averaged": replace(BASE, replicas=3, train=replace(BASE.train, ema_decay=0.9)),
     "replicas, chains in memory": replace(BASE, replicas=2, learner=PCDConfig(n_chains=300)),
     "compiled": replace(BASE, train=replace(BASE.train, compile="always")),
+    "accept and reject, chains in memory": replace(BASE, learner=PCDConfig(n_chains=300), sampler=MALA(0.05)),
 }
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from itertools import zip_longest
 from pathlib import Path
 from types import FunctionType
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, Union
 
 import tyro
 
@@ -44,12 +44,13 @@ def parse(function: Callable[..., int], arguments: list[str], prog: str, *config
 
 def parse_with_sampler(function: Callable[..., int], arguments: list[str], prog: str) -> Callable[[], int]:
     """As :func:`parse`, for a function whose ``sampler`` may be any that is registered: `sampler:mala`."""
-    from nrf.runs.spec import SamplerChoice  # torch comes with it, which other commands need not wait for
+    from nrf.samplers import SAMPLERS  # torch comes with it, which other commands need not wait for
 
+    kinds = tuple(Annotated[kind, tyro.conf.subcommand(name)] for name, kind in SAMPLERS.items())
     assert isinstance(function, FunctionType)
     typed = FunctionType(function.__code__, function.__globals__, function.__name__)
     typed.__doc__, typed.__kwdefaults__ = function.__doc__, function.__kwdefaults__
-    typed.__annotations__ = {**function.__annotations__, "sampler": SamplerChoice | None}
+    typed.__annotations__ = {**function.__annotations__, "sampler": Union[kinds] | None}  # noqa: UP007
     return parse(typed, arguments, prog, tyro.conf.CascadeSubcommandArgs)
 
 

@@ -24,8 +24,8 @@ class HMC(Metropolis):
     n_leapfrog: int = 5
     """Leapfrog steps in a proposal."""
 
-    STORED_TYPE: ClassVar[str] = "MetropolisHMC"
-    """Type name in stored configurations, where plain ``HMC`` means what it meant in 0.1."""
+    STORED_NAME: ClassVar[str] = "MetropolisHMC"
+    """Name in stored configurations, where plain ``HMC`` means what it meant in 0.1."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

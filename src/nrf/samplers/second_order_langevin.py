@@ -17,5 +17,5 @@ class SecondOrderLangevin(SecondOrder):
     """
 
     exact: ClassVar[bool] = True
-    FORMER_TYPES: ClassVar[tuple[str, ...]] = ("HMC",)
-    """Type names that stand for this class in stored configurations."""
+    FORMER_NAMES: ClassVar[tuple[str, ...]] = ("HMC",)
+    """Names that stand for this class in stored configurations."""
