@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from nrf.models import frozen
 from nrf.networks import MLPPotential, OneClassCNNPotential, PotentialConfig, Shape
 from nrf.reproduce.runner.record import Row
-from nrf.samplers import HMC, Langevin, Sampler, run
+from nrf.samplers import Langevin, Sampler, SecondOrderLangevin, run
 from nrf.seeds import DrawsFrom, stream
 from nrf.targets import PotentialTarget
 from speed.timing import QUICK, Block, Effort, in_turn, threads
@@ -59,7 +59,7 @@ def _compare(case: str, potential: nn.Module, x: Tensor, n_steps: int, effort: E
 
     blocks: dict[str, Block] = {
         "Langevin": ours(Langevin(step_size=STEP)),
-        "HMC": ours(HMC(step_size=STEP, friction=FRICTION)),
+        "HMC": ours(SecondOrderLangevin(step_size=STEP, friction=FRICTION)),
         "a bare loop": lambda: bare_loop(potential, x, n_steps),
     }
     peers = {"Langevin": ["a bare loop"], "HMC": ["a bare loop"]}

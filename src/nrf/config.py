@@ -5,7 +5,7 @@ say) is read back as the one it was. Nothing but the classes named in the annota
 
 A stored record may be older than a field of its class: a field that it lacks takes its default. So a new field needs a
 default that does what was done before there was the field. A class that was renamed lists the names it is stored under
-in ``FORMER_NAMES``.
+in ``FORMER_NAMES``; one whose name meant another class once is stored under its ``STORED_NAME``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def to_json(value: Any) -> Any:
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {f.name: to_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
-        return {"type": type(value).__name__, **fields}
+        return {"type": _stored_name(type(value)), **fields}
     if isinstance(value, tuple | list):
         return [to_json(v) for v in value]
     if isinstance(value, Path):
@@ -127,9 +127,15 @@ def _decode_record(annotation: Any, data: Any, where: str) -> Any:
     return annotation(**given)
 
 
+def _stored_name(annotation: Any) -> str:
+    """What records of a class are written as."""
+    name: str = vars(annotation).get("STORED_NAME", annotation.__name__)
+    return name
+
+
 def _names(annotation: Any) -> tuple[str, ...]:
     """What a class is stored as: its name, and those it had before; a subclass has its own."""
-    return (annotation.__name__, *vars(annotation).get("FORMER_NAMES", ()))
+    return (_stored_name(annotation), *vars(annotation).get("FORMER_NAMES", ()))
 
 
 def _has_default(field: dataclasses.Field[Any]) -> bool:

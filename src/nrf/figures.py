@@ -22,9 +22,9 @@ Array = NDArray[np.floating]
 INK, DATA, GENERATED, REVISED, MUTED = "#1f2933", "#52606d", "#d9822b", "#0b7285", "#cbd2d9"
 
 
-def save(figure: Figure, path: Path) -> None:
+def save(figure: Figure, path: Path | str) -> None:
     """Write a PNG."""
-    with replaced(path) as partial:
+    with replaced(Path(path)) as partial:
         figure.savefig(partial, dpi=130, bbox_inches="tight")
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -86,7 +86,7 @@ class Tape:
     """Draws made beforehand, given out in order: what a compiled function takes in place of a generator.
 
     Args:
-        draws: Standard normal draws.
+        draws: Normal and uniform draws, in the order in which they will be asked for.
     """
 
     def __init__(self, draws: list[Tensor]) -> None:
@@ -96,7 +96,7 @@ class Tape:
     @classmethod
     def record(cls, shapes: Sequence[Drawn], rng: Rng) -> Tape:
         """Draw what :func:`shapes_drawn` says will be asked for."""
-        return cls([randn(shape, rng, dtype) for shape, dtype in shapes])
+        return cls([(randn if kind == "normal" else rand)(shape, rng, dtype) for shape, dtype, kind in shapes])
 
     def next(self) -> Tensor:
         """The next draw."""
@@ -116,7 +116,8 @@ class Recorder:
 Seeded = torch.Generator | Streams | Shard
 Rng = Seeded | Tape | Recorder
 """The randomness of one model, of replicas, or of one rank; or what a compiler needs in its place."""
-Drawn = tuple[Sequence[int], torch.dtype | None]
+Drawn = tuple[Sequence[int], torch.dtype | None, Literal["normal", "uniform"]]
+"""What a function asked for: shape, type and law of a draw."""
 
 
 def derive(seed: int, *names: str | int) -> int:
@@ -190,13 +191,13 @@ def randn(shape: Sequence[int], rng: Rng, dtype: torch.dtype | None = None) -> T
     if isinstance(rng, Tape):
         return rng.next()
     if isinstance(rng, Recorder):
-        rng.shapes.append((tuple(shape), dtype))
+        rng.shapes.append((tuple(shape), dtype, "normal"))
         rng = rng.generator
     return _by_rows(shape, rng, lambda s, g: torch.randn(s, generator=g, device=g.device, dtype=dtype))
 
 
 def shapes_drawn(function: Callable[[Rng], object], device: torch.device) -> list[Drawn]:
-    """The normal draws a function makes, in order, found by calling it once."""
+    """The normal and uniform draws a function makes, in order, found by calling it once."""
     recorder = Recorder(device)
     function(recorder)
     return recorder.shapes
@@ -204,6 +205,11 @@ def shapes_drawn(function: Callable[[Rng], object], device: torch.device) -> lis
 
 def rand(shape: Sequence[int], rng: Rng, dtype: torch.dtype | None = None) -> Tensor:
     """Uniform draws from [0, 1); the first dimension counts rows."""
+    if isinstance(rng, Tape):
+        return rng.next()
+    if isinstance(rng, Recorder):
+        rng.shapes.append((tuple(shape), dtype, "uniform"))
+        rng = rng.generator
     return _by_rows(shape, rng, lambda s, g: torch.rand(s, generator=g, device=g.device, dtype=dtype))
 
 
@@ -236,6 +242,6 @@ def _by_rows(shape: Sequence[int], rng: Rng, draw: Callable[[Sequence[int], torc
         n = shape[0]
         return draw((rng.count * n, *shape[1:]), rng.generator)[rng.rank * n : (rng.rank + 1) * n]
     if not isinstance(rng, Streams):
-        raise TypeError(f"{type(rng).__name__} gives normal draws only")
+        raise TypeError(f"{type(rng).__name__} gives normal and uniform draws only")
     share = (shape[0] // len(rng.generators), *shape[1:])
     return torch.cat([draw(share, g) for g in rng.generators])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
@@ -62,11 +63,11 @@ def test_the_whole_way(gmm, tmp_path):
 
 
 def test_scores_are_the_potential_in_every_format(gmm, tmp_path):
-    from nrf.runs.trained import Trained
+    from nrf.runs.trained import TrainedModel
 
     x = np.random.default_rng(0).normal(size=(9, 2)).astype(np.float32)
     np.save(tmp_path / "x.npy", x)
-    want = Trained.load(gmm).score(x)
+    want = TrainedModel.load(gmm).score_samples(x)
     for name in ("u.csv", "u.npy", "u.npz"):
         assert main(["score", str(gmm), str(tmp_path / "x.npy"), "--out", str(tmp_path / name)]) == 0
     np.testing.assert_array_equal(np.load(tmp_path / "u.npy"), want)
@@ -265,7 +266,10 @@ def test_settings_that_make_no_sense(fails, tmp_path):
     [
         ("gmm-short --revision.target joint --generator.sigma 0", "sigma > 0"),
         ("gmm-short sampler:coopnet", "set --revision.target conditional"),
+        ("gmm-paper sampler:second-order-langevin", "is defined by exact gradients and the joint target"),
+        ("gmm-paper sampler:mala", "MALA accepts or rejects by the log-density and the joint target"),
         ("gmm-paper sampler:hmc", "use sampler:sgld or sampler:sghmc"),
+        ("gmm-short sampler:mala --sampler.box 0 1 --sampler.box-mode clip", "set box_mode to reflect"),
         ("gmm-short --revision.n-inner 0", "n_inner must be at least 1"),
         ("gmm-short --train.batch-size 1", "batch norm needs batches of at least 2 rows"),
         ("gmm-short --learner.betas 1.5 0.9", "betas must lie in"),
@@ -282,6 +286,32 @@ def test_a_refused_setting_leaves_no_run_behind(fails, tmp_path, arguments, mess
     for _ in range(2):
         assert message in fails("train", preset, "--out", tmp_path / "x", *rest)
     assert not (tmp_path / "x" / "config.json").exists()
+
+
+@pytest.mark.parametrize("sampler", ["mala", "hmc"])
+def test_an_adjusted_sampler_trains_and_samples_and_tells_its_acceptance(sampler, tmp_path, capsys):
+    run = tmp_path / "run"
+    given = [f"sampler:{sampler}", "--sampler.step-size", "0.02"]
+    assert main(["train", "gmm-short", "--out", str(run), *SHORT, *given]) == 0
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert all(0 < row["acceptance"] <= 1 for row in rows)
+    assert main(["sample", str(run), "--n", "50", "--revise", "--out", str(tmp_path / "s.npz")]) == 0
+    assert "50 revised samples, acceptance " in capsys.readouterr().out
+
+
+def test_another_sampler_revises_what_a_run_has_learned(gmm, tmp_path, capsys, fails):
+    out, found = tmp_path / "s.npz", {}
+    for name, given in {"own": [], "mala": ["sampler:mala"], "cold": ["sampler:mala", "--temperature", "0"]}.items():
+        assert main(["sample", str(gmm), "--n", "40", "--revise", "--out", str(out), *given]) == 0
+        with np.load(out) as arrays:
+            found[name] = arrays["x"]
+    assert not np.array_equal(found["own"], found["mala"])
+    assert not np.array_equal(found["cold"], found["mala"])
+    again = ["--sampler.step-size", "0.001"]
+    assert main(["revise", str(gmm), str(out), "--out", str(tmp_path / "t.npz"), "sampler:mala", *again]) == 0
+    assert "rows revised, acceptance " in capsys.readouterr().out
+    assert "add --revise" in fails("sample", gmm, "--out", out, "sampler:mala")
+    assert "set --revision.target conditional" in fails("sample", gmm, "--out", out, "--revise", "sampler:coopnet")
 
 
 def test_a_bare_preset_says_what_is_missing(fails):
@@ -302,10 +332,10 @@ def test_samples_that_are_not_finite_are_not_written(gmm, tmp_path, capsys):
 
 
 def test_interpolation_does_not_hang_on_its_neighbours(tmp_path):
-    from nrf.runs.trained import Trained
+    from nrf.runs.trained import TrainedModel
 
     assert main(["train", "gmm-released", "--out", str(tmp_path / "run"), *SHORT]) == 0
-    trained = Trained.load(tmp_path / "run")
+    trained = TrainedModel.load(tmp_path / "run")
     few, many = (trained.interpolate(3, steps) for steps in (2, 5))
     np.testing.assert_allclose(few[:, -1], many[:, -1], rtol=1e-4, atol=1e-5)
 

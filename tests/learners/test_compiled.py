@@ -10,7 +10,7 @@ import torch
 from nrf.learners import InclusiveConfig, PCDConfig, Revision, as_replicas
 from nrf.learners.reviser import Reviser
 from nrf.networks import MLPGenerator, MLPPotential, OneClassCNNGenerator, OneClassCNNPotential, Snapshot, stack
-from nrf.samplers import BAOAB, SGHMC, SGLD, CoopNet
+from nrf.samplers import BAOAB, HMC, MALA, SGHMC, SGLD, CoopNet
 from nrf.seeds import streams
 
 
@@ -45,6 +45,8 @@ CASES = {
     "joint, BAOAB": (BAOAB(0.02, latent_step_size=0.01), Revision(3, "joint", n_inner=2), 1),
     "conditional, replicas": (CoopNet(0.02, latent_step_size=0.01, n_x=2, n_h=2), Revision(1, "conditional"), 2),
     "x, SGLD with decay, replicas": (SGLD(0.05, decay=(2.0, 1.0)), Revision(3, "x"), 2),
+    "x, MALA, replicas": (MALA(0.5), Revision(4, "x"), 2),
+    "x, HMC, reflected": (HMC(0.2, n_leapfrog=2, box=(-1.0, 1.0)), Revision(3, "x"), 1),
 }
 
 
@@ -62,6 +64,8 @@ def test_compiled_is_equal(case):
         for a, b in zip(ours, want, strict=True):
             torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
         assert not torch.equal(ours[0], x)
+        torch.testing.assert_close(compiled.diagnostics, plain.diagnostics)
+        assert ("acceptance" in compiled.diagnostics) == sampler.adjusted
         with torch.no_grad():
             for p in potential.parameters():
                 p.add_(0.1)
@@ -92,6 +96,7 @@ ITERATIONS = {
         1,
     ),
     "replicas": ({"sigma": 0.3}, SGLD(0.05), Revision(2), InclusiveConfig(control_weight=0.1), 2),
+    "accept and reject": ({"sigma": 0.3}, MALA(0.5), Revision(3), InclusiveConfig(control_weight=0.1), 1),
 }
 
 

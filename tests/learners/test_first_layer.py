@@ -8,7 +8,7 @@ import torch
 from nrf.learners import InclusiveConfig, Revision
 from nrf.learners.first_layer import first_layer
 from nrf.networks import MLPGenerator, MLPPotential, OneClassCNNPotential
-from nrf.samplers import HMC, SGHMC, SGLD, Langevin, run
+from nrf.samplers import SGHMC, SGLD, Langevin, SecondOrderLangevin, run
 from nrf.seeds import stream
 from nrf.targets import PotentialTarget
 
@@ -42,7 +42,7 @@ def test_positions_are_those_of_steps_of_x(sampler, shape):
     [
         (POTENTIAL, (9,), SGLD(temperature=1e-3)),
         (POTENTIAL, (9,), SGLD(temperature=0.0, box=(-1.0, 1.0))),
-        (POTENTIAL, (9,), HMC(temperature=0.0)),
+        (POTENTIAL, (9,), SecondOrderLangevin(temperature=0.0)),
         (POTENTIAL, (5,), SGLD(temperature=0.0)),
         (MLPPotential(widths=(6, 4), confinement=3.0), (9,), SGLD(temperature=0.0)),
         (MLPPotential(widths=(6, 4), norm="batch"), (9,), SGLD(temperature=0.0)),

@@ -23,7 +23,7 @@ from nrf.reproduce.runner.cells import Options, reproduce
 from nrf.runs import judge
 from nrf.runs.presets import find_preset
 from nrf.runs.train import train
-from nrf.runs.trained import Trained
+from nrf.runs.trained import TrainedModel
 from nrf.seeds import stream
 from nrf.training import TrainConfig, Trainer
 
@@ -79,7 +79,7 @@ def test_each_draw_of_a_score_is_of_as_many_images_as_one_has(invented, monkeypa
     config = replace(Generation("cifar10-generation").config(quick=True), samples=30, draws=3, final_samples=60)
     line = config.lines[1]  # generation alone
     preset = sized(config, line)
-    model = Trained(preset, *preset.networks((3, 32, 32), preset.seed), (3, 32, 32), 0)
+    model = TrainedModel(preset, *preset.networks((3, 32, 32), preset.seed), (3, 32, 32), 0)
     found = generation_runs._final(config, line, judge.judge(generation_runs.dataset(None)), model)
     assert seen == [(90, 3)]
     assert distances == [30, 60]  # of one draw to the test images, of as many as are asked for to the training images

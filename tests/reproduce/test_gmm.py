@@ -21,7 +21,7 @@ from nrf.reproduce.gmm.experiment import Mixture, oracle_rows
 from nrf.reproduce.runner.cells import STOP_AT, Options, OutOfTime, reproduce
 from nrf.reproduce.runner.record import Record
 from nrf.runs.presets import find_preset
-from nrf.runs.trained import Trained
+from nrf.runs.trained import TrainedModel
 
 
 def test_every_learner_is_in_both_settings():
@@ -68,7 +68,7 @@ class Truth(torch.nn.Module):
 @pytest.mark.parametrize("temperature", [1.0, 0.2])
 def test_a_field_of_the_right_shape_is_seen_as_such(temperature):
     preset = find_preset("gmm-short")
-    trained = Trained(preset, Truth(temperature), MLPGenerator(latent_dim=2).build((2,)), (2,), 0)
+    trained = TrainedModel(preset, Truth(temperature), MLPGenerator(latent_dim=2).build((2,)), (2,), 0)
     found = field_numbers(trained, 400)
     assert found["fitted temperature"] == pytest.approx(temperature, rel=0.05)
     assert found["KL from the mixture, temperature fitted"] == pytest.approx(0.0, abs=0.01)
@@ -86,7 +86,7 @@ def test_reported_likelihoods_are_of_points_that_chose_nothing():
     ]
     assert abs(density[0] - density[1]) > 0.005  # so that the two can be told apart below
     generator = MLPGenerator(latent_dim=2).build((2,))
-    trained = Trained(find_preset("gmm-short"), Truth(1.0), generator, (2,), 0)
+    trained = TrainedModel(find_preset("gmm-short"), Truth(1.0), generator, (2,), 0)
     assert field_numbers(trained, 600)["log-likelihood"] == pytest.approx(density[0], abs=0.002)
     oracle = {row.metric: row.mean for row in oracle_rows(replace(QUICK, grid_side=600))}
     assert oracle["log-likelihood"] == pytest.approx(density[0], abs=0.002)
@@ -97,7 +97,7 @@ def test_kernel_likelihoods_are_of_the_same_points(monkeypatch):
     monkeypatch.setattr(gmm_cells, "kernel_log_likelihood", lambda samples, points: seen.append(points) or 0.0)
     method = next(m for m in methods(QUICK) if m.name == "GAN" and m.setting == "released")
     generator = method.preset.generator.build((2,))
-    gmm_cells._numbers(QUICK, method, Trained(method.preset, Truth(1.0), generator, (2,), 0), seed=0)
+    gmm_cells._numbers(QUICK, method, TrainedModel(method.preset, Truth(1.0), generator, (2,), 0), seed=0)
     (points,) = seen
     np.testing.assert_array_equal(points, gmm.reported())
 
@@ -105,7 +105,7 @@ def test_kernel_likelihoods_are_of_the_same_points(monkeypatch):
 def test_a_field_without_a_generator_is_sampled_by_long_chains():
     cd = next(m for m in methods(QUICK) if m.name == "CD" and m.setting == "released")
     preset = replace(cd.preset, sampler=replace(cd.preset.sampler, step_size=0.002, temperature=1.0))
-    trained = Trained(preset, Truth(1.0), MLPGenerator(latent_dim=2).build((2,)), (2,), 0)
+    trained = TrainedModel(preset, Truth(1.0), MLPGenerator(latent_dim=2).build((2,)), (2,), 0)
     samples = samples_of(Method("CD", "released", preset), trained, 500, seed=0)
     assert set(samples) == {"long chains"}
     _, realistic = mode_coverage(samples["long chains"], torch.from_numpy(gmm.means()).float(), gmm.SIGMA)
@@ -133,7 +133,7 @@ def test_a_run_stops_when_the_time_is_over_and_goes_on(tmp_path):
             gmm_cells.train_and_measure(QUICK, method, tmp_path)
     finally:
         STOP_AT.reset(token)
-    assert Trained.load(tmp_path / "runs" / method.key).step == 2
+    assert TrainedModel.load(tmp_path / "runs" / method.key).step == 2
     assert gmm_cells.train_and_measure(QUICK, method, tmp_path)["iterations"] == 20
 
 

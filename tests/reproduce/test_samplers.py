@@ -74,12 +74,12 @@ def test_linear_map_is_the_samplers_mean_step(sampler):
     z = torch.randn(1, len(B), generator=draw, dtype=torch.float64)
     chain = sampler.init((z[:, :5], z[:, 5:10]))
     if len(B) > 10:
-        chain = chain._replace(momentum=(z[:, 10:15], z[:, 15:]))
+        chain = chain._replace(state=type(chain.state)((z[:, 10:15], z[:, 15:])))
     mean = torch.zeros(len(B), dtype=torch.float64)
     n = 20_000
-    many = type(chain)(*(None if b is None else tuple(t.expand(n, 5) for t in b) for b in chain))
+    many = torch.utils._pytree.tree_map(lambda t: None if t is None else t.expand(n, 5), chain)
     after = sampler.step(many, target, 1, draw)
-    blocks = torch.cat([*after.position, *(after.momentum or ())], dim=1)
+    blocks = torch.cat([t for t in torch.utils._pytree.tree_leaves(after) if t is not None], dim=1)
     mean, error = blocks.mean(0), blocks.std(0) / n**0.5
     assert ((mean - (B @ z[0])).abs() / error.clamp_min(1e-9)).max() < 4.5
 

@@ -22,7 +22,7 @@ from nrf.detect import Training
 from nrf.detect.storage import _digest
 from nrf.errors import CheckpointError, InputError
 from nrf.runs.train import stored_preset, train
-from nrf.runs.trained import Trained
+from nrf.runs.trained import TrainedModel
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 
@@ -63,10 +63,12 @@ def test_a_run_from_before_a_field_has_its_default(old_run):
 
 
 def test_its_checkpoint_is_read(old_run):
-    trained = Trained.load(old_run)
+    trained = TrainedModel.load(old_run)
     assert trained.step == 4
     expected = [0.2028268, -0.2083615]
-    np.testing.assert_allclose(trained.score(np.array([[0.0, 0.0], [2.0, 1.0]], np.float32)), expected, rtol=1e-4)
+    np.testing.assert_allclose(
+        trained.score_samples(np.array([[0.0, 0.0], [2.0, 1.0]], np.float32)), expected, rtol=1e-4
+    )
 
 
 def test_it_is_resumed_from_python_and_from_the_shell(old_run):
@@ -74,7 +76,7 @@ def test_it_is_resumed_from_python_and_from_the_shell(old_run):
     assert train("gmm-released", preset, old_run, resume=True, quiet=True).step == 4
     command = ["train", "gmm-released", "--out", str(old_run), "--resume", "--quiet", "--train.iterations", "6"]
     assert main(command) == 0
-    assert Trained.load(old_run).step == 6
+    assert TrainedModel.load(old_run).step == 6
 
 
 def test_another_value_of_the_new_field_makes_it_another_run(old_run):

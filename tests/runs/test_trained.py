@@ -14,7 +14,7 @@ from nrf.models import LatentGenerator
 from nrf.networks import MLPPotential
 from nrf.reproduce.gmm.cells import QUICK, Method, methods, samples_of
 from nrf.runs.presets import find_preset
-from nrf.runs.trained import CHUNK, Trained
+from nrf.runs.trained import CHUNK, TrainedModel
 from nrf.samplers import SGLD
 from nrf.seeds import stream
 
@@ -30,7 +30,7 @@ def _standardising(sigma=0.0, *, revision=None):
         revision=revision or Revision(2, "x"),
     )
     torch.manual_seed(0)
-    return Trained(preset, MLPPotential(widths=(4,)).build((2,)), LatentGenerator(norm, 2, sigma), (2,), 0)
+    return TrainedModel(preset, MLPPotential(widths=(4,)).build((2,)), LatentGenerator(norm, 2, sigma), (2,), 0)
 
 
 def _means_of_draws(x):
@@ -94,7 +94,7 @@ def test_the_first_samples_do_not_depend_on_how_many_are_asked_for():
 def _fresh(name):
     preset = find_preset(name)
     torch.manual_seed(0)
-    return Trained(preset, preset.potential.build((2,)), preset.generator.build((2,)), (2,), 0)
+    return TrainedModel(preset, preset.potential.build((2,)), preset.generator.build((2,)), (2,), 0)
 
 
 @pytest.mark.parametrize("name", ["inclusive-NRF", "CD"])
@@ -110,7 +110,7 @@ def test_each_model_of_the_mixture_has_codes_and_noise_of_its_own(name, monkeypa
         assert not torch.isclose(samples, other[kind]).all(1).any()
 
     seeds = []
-    monkeypatch.setattr(gmm_cells.Trained, "load", classmethod(lambda cls, *args, **kwargs: trained))
+    monkeypatch.setattr(gmm_cells.TrainedModel, "load", classmethod(lambda cls, *args, **kwargs: trained))
     monkeypatch.setattr(gmm_cells, "samples_of", lambda method, trained, n, seed: seeds.append(seed) or {})
     critic = Method("GAN", "released", replace(method.preset, learner=gmm_cells.GANConfig()))
     for replica in range(2):

@@ -11,7 +11,7 @@ from scipy.special import digamma, polygamma
 
 from gaussian import Linear, LinearGaussian, baoab, first_order, second_order, simulate, z_scores
 from nrf.errors import InputError
-from nrf.samplers import BAOAB, HMC, SGHMC, SGLD, CoopNet, Langevin, polynomial, run
+from nrf.samplers import BAOAB, HMC, MALA, SGHMC, SGLD, CoopNet, Langevin, SecondOrderLangevin, polynomial, run
 from nrf.targets import ConditionalTarget, JointTarget, PotentialTarget
 
 N = 20_000
@@ -35,7 +35,7 @@ def test_first_order_stationary_covariance(kind, temperature):
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.3])
-@pytest.mark.parametrize("kind", [SGHMC, HMC])
+@pytest.mark.parametrize("kind", [SGHMC, SecondOrderLangevin])
 def test_second_order_stationary_covariance(kind, temperature):
     model = LinearGaussian()
     sampler = kind(step_size=0.3, friction=0.4, temperature=temperature)
@@ -126,7 +126,7 @@ def test_joint_law_tends_to_the_truth():
     assert gaps[2] < 0.001
 
 
-@pytest.mark.parametrize("kind", [Langevin, HMC])
+@pytest.mark.parametrize("kind", [Langevin, SecondOrderLangevin])
 def test_exact_samplers_on_the_exact_joint_gradient(kind):
     model = LinearGaussian()
 
@@ -200,7 +200,7 @@ def test_sghmc_at_temperature_zero_step_by_step():
         vh = 0.75 * vh + 0.2 * factor * (-2 * h)
         x, h = x + vx, h + vh
     assert [z.item() for z in chain.position] == pytest.approx([x, h], rel=1e-6)
-    assert [v.item() for v in chain.momentum] == pytest.approx([vx, vh], rel=1e-6)
+    assert [v.item() for v in chain.state.momentum] == pytest.approx([vx, vh], rel=1e-6)
 
 
 def test_coopnet_at_temperature_zero_step_by_step():
@@ -232,7 +232,7 @@ def test_reflection_turns_position_and_momentum_round():
     sampler = SGHMC(step_size=1.0, friction=0.0, temperature=0.0, box=(0.0, 1.0), box_mode="reflect")
     chain = run(sampler, (torch.tensor([0.5]),), lambda z, l: (torch.tensor([0.7]),), 1, torch.Generator())
     assert chain.position[0].item() == pytest.approx(0.8)  # 1.2 folded back at 1
-    assert chain.momentum[0].item() == pytest.approx(-0.7)
+    assert chain.state.momentum[0].item() == pytest.approx(-0.7)
 
 
 def test_clipping_stops_at_the_wall():
@@ -253,8 +253,9 @@ def test_an_exact_sampler_refuses_a_stochastic_gradient():
     model = LinearGaussian()
     target = JointTarget(model.potential, model.generator, 0.1, torch.Generator())
     start = (torch.zeros(1, 2, dtype=torch.float64),) * 2
-    with pytest.raises(InputError, match=r"HMC is defined by exact gradients.*use SGHMC"):
-        run(HMC(), start, target, 1, torch.Generator())
+    for kind, other in ((SecondOrderLangevin, "SGHMC"), (Langevin, "SGLD"), (HMC, "SGHMC"), (MALA, "SGLD")):
+        with pytest.raises(InputError, match=rf"{kind.__name__} is defined by exact gradients.*use {other}"):
+            run(kind(), start, target, 1, torch.Generator())
 
 
 def test_coopnet_asks_for_a_target_by_blocks():
@@ -278,7 +279,7 @@ def test_settings_that_make_no_sense_are_refused(settings, message):
         SGLD(**settings)
 
 
-@pytest.mark.parametrize("kind", [SGHMC, HMC, BAOAB])
+@pytest.mark.parametrize("kind", [SGHMC, SecondOrderLangevin, BAOAB])
 def test_friction_is_a_share(kind):
     with pytest.raises(InputError, match="friction"):
         kind(friction=1.5)

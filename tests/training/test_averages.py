@@ -15,7 +15,7 @@ from nrf.runs.pictures import model_of
 from nrf.runs.presets import PRESETS
 from nrf.runs.spec import load_splits
 from nrf.runs.train import train
-from nrf.runs.trained import Trained
+from nrf.runs.trained import TrainedModel
 from nrf.samplers import SGLD
 from nrf.seeds import stream, streams
 from nrf.training import RunFolder, TrainConfig, Trainer, set_aside
@@ -40,12 +40,12 @@ def _far(found, other):
 def test_the_averaged_generators_statistics_are_those_of_its_own_weights(tmp_path, replicas):
     train("t", replace(BASE, replicas=replicas), tmp_path / "run", quiet=True)
     for i in range(replicas):
-        model = Trained.load(tmp_path / "run", averaged=True, replica=i)
+        model = TrainedModel.load(tmp_path / "run", averaged=True, replica=i)
         found = _statistics(model.generator)
         rng = stream(BASE.seed + i, "averages")
         update_bn([torch.randn(50, 2, generator=rng) for _ in range(PASSES)], model.generator.train())
         want = _statistics(model.generator)
-        last = _statistics(Trained.load(tmp_path / "run", replica=i).generator)
+        last = _statistics(TrainedModel.load(tmp_path / "run", replica=i).generator)
         assert _far(found, want) < 1e-4
         assert _far(last, want) > 0.05
 
@@ -105,14 +105,14 @@ def test_pictures_and_files_have_the_same_averaged_networks(tmp_path):
         seen[:] = [model_of(BASE, trainer)]
 
     train("t", BASE, tmp_path / "run", quiet=True, on_log=keep)
-    stored = Trained.load(tmp_path / "run", averaged=True)
+    stored = TrainedModel.load(tmp_path / "run", averaged=True)
     assert _far(_statistics(seen[0].generator), _statistics(stored.generator)) == 0
 
 
 def test_a_network_without_batch_norm_is_left_alone(tmp_path):
     preset = replace(BASE, generator=MLPGenerator(latent_dim=2, norm="none"))
     train("t", preset, tmp_path / "run", quiet=True)
-    assert Trained.load(tmp_path / "run", averaged=True).sample(3)[0].shape == (3, 2)
+    assert TrainedModel.load(tmp_path / "run", averaged=True).sample(3)[0].shape == (3, 2)
 
 
 # ------------------------------------------------------------------------------------------------------- rows set aside

@@ -25,7 +25,7 @@ from nrf.files import locked, read_json, replaced, require_folder, require_outpu
 from nrf.reproduce.runner.cells import Cell, Options, reproduce
 from nrf.runs.presets import PRESETS
 from nrf.runs.train import train
-from nrf.runs.trained import Trained
+from nrf.runs.trained import TrainedModel
 from nrf.seeds import MOST
 from nrf.training import RunFolder, TrainConfig
 
@@ -383,7 +383,7 @@ def _interrupt(*_, **__):
 
 
 def test_ctrl_c_says_what_is_kept(run, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(Trained, "load", _interrupt)
+    monkeypatch.setattr(TrainedModel, "load", _interrupt)
     assert main(["sample", str(run), "--out", str(tmp_path / "s.npz")]) == 130
     assert capsys.readouterr().err == "nrf: stopped; nothing was written\n"
 
@@ -440,7 +440,7 @@ def no_work(monkeypatch):
     def begun(*_, **__):
         raise AssertionError("began to work")
 
-    for name in ("nrf.runs.trained.Trained.load", "nrf.runs.train.load_splits"):
+    for name in ("nrf.runs.trained.TrainedModel.load", "nrf.runs.train.load_splits"):
         monkeypatch.setattr(name, begun)
     monkeypatch.setattr("nrf.reproduce.demo.resolve", begun)
     monkeypatch.setattr("nrf.reproduce.runner.cells._run_missing", begun)
@@ -530,13 +530,13 @@ def test_errors_nobody_foresaw(run, tmp_path, monkeypatch, capsys, error, words)
     def fail(*_, **__):
         raise error
 
-    monkeypatch.setattr(Trained, "load", fail)
+    monkeypatch.setattr(TrainedModel, "load", fail)
     assert main(["sample", str(run), "--out", str(tmp_path / "s.npz")]) == 1
     assert words in capsys.readouterr().err
 
 
 def test_too_many_samples_are_refused_before_the_first_is_drawn(run, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(Trained, "_propose", _interrupt)
+    monkeypatch.setattr(TrainedModel, "_propose", _interrupt)
     assert main(["sample", str(run), "--n", str(10**15), "--out", str(tmp_path / "s.npz")]) == 1
     assert "not enough memory (can't allocate memory: you tried to allocate 8000000000000000 bytes" in (
         capsys.readouterr().err
@@ -545,7 +545,7 @@ def test_too_many_samples_are_refused_before_the_first_is_drawn(run, tmp_path, m
 
 @pytest.mark.parametrize("library", [torch, np])
 def test_the_errors_of_torch_and_numpy_are_understood(run, tmp_path, monkeypatch, capsys, library):
-    monkeypatch.setattr(Trained, "load", lambda *_, **__: library.empty(2**57))
+    monkeypatch.setattr(TrainedModel, "load", lambda *_, **__: library.empty(2**57))
     assert main(["sample", str(run), "--out", str(tmp_path / "s.npz")]) == 1
     assert re.search(r"nrf: not enough memory \(.*llocate", capsys.readouterr().err)
 
@@ -570,8 +570,8 @@ def test_control_characters_in_what_commands_print(run, tmp_path, capsys):
 
 
 def test_tensors_that_require_a_gradient_can_be_scored(run):
-    trained = Trained.load(run)
+    trained = TrainedModel.load(run)
     rows = torch.randn(5, 2)
-    wanted = trained.score(rows.numpy())
-    assert (trained.score(rows.clone().requires_grad_(True)) == wanted).all()
+    wanted = trained.score_samples(rows.numpy())
+    assert (trained.score_samples(rows.clone().requires_grad_(True)) == wanted).all()
     assert trained.revise(rows.clone().requires_grad_(True)).shape == (5, 2)

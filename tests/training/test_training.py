@@ -23,8 +23,8 @@ from nrf.learners import ExclusiveConfig, GANConfig, Inclusive, InclusiveConfig,
 from nrf.networks import MLPGenerator, MLPPotential
 from nrf.runs.presets import PRESETS
 from nrf.runs.train import train
-from nrf.runs.trained import Trained
-from nrf.samplers import SGHMC
+from nrf.runs.trained import TrainedModel
+from nrf.samplers import MALA, SGHMC
 from nrf.training import RunFolder, TrainConfig
 from nrf.training import checkpoint as ckpt
 from nrf.training.batches import Batches
@@ -53,6 +53,7 @@ VARIANTS = {
     "replicas, averaged": replace(BASE, replicas=3, train=replace(BASE.train, ema_decay=0.9)),
     "replicas, chains in memory": replace(BASE, replicas=2, learner=PCDConfig(n_chains=300)),
     "compiled": replace(BASE, train=replace(BASE.train, compile="always")),
+    "accept and reject, chains in memory": replace(BASE, learner=PCDConfig(n_chains=300), sampler=MALA(0.05)),
 }
 
 
@@ -222,11 +223,11 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_taken(run_folder, t
     damage, words = DAMAGE[kind]
     path = run_folder.latest()
     path.write_bytes(damage(path.read_bytes()))
-    assert Trained.load(run_folder.path).step == 10
+    assert TrainedModel.load(run_folder.path).step == 10
     assert f"{path}: " in caplog.text
     assert words in caplog.text
     with pytest.raises(CheckpointError, match=words):
-        Trained.load(run_folder.path, step=14)
+        TrainedModel.load(run_folder.path, step=14)
     caplog.clear()
     assert _resume(run_folder).step == 20
     assert f"{path}: " in caplog.text
@@ -248,7 +249,7 @@ def test_a_damaged_checkpoint_does_not_push_out_whole_ones(run_folder):
 def test_if_no_checkpoint_is_whole_that_is_an_error(run_folder):
     for path in run_folder.checkpoint_paths():
         path.write_bytes(b"")
-    for read in (_resume, lambda folder: Trained.load(folder.path)):
+    for read in (_resume, lambda folder: TrainedModel.load(folder.path)):
         with pytest.raises(CheckpointError, match=r"step-000000014.safetensors.*no checkpoint in .* is whole"):
             read(run_folder)
     assert run_folder.steps() == [5, 10, 14]
@@ -283,7 +284,7 @@ def test_a_checkpoint_with_bad_fields_counts_as_damaged(run_folder, caplog, kind
     tensors, meta = _content(path)
     meta = {k: v for k, v in {**meta, **BAD_FIELDS[kind]}.items() if v is not None}
     ckpt.write(path, ckpt.Checkpoint(tensors, meta))
-    assert Trained.load(run_folder.path).step == 10
+    assert TrainedModel.load(run_folder.path).step == 10
     assert _resume(run_folder).step == 20
     culprit = "loss" if kind == "a sum that is no number" else next(iter(BAD_FIELDS[kind]))
     assert f"{path}: not the checkpoint of a run: {culprit} is " in caplog.text
@@ -294,7 +295,7 @@ def test_weights_that_are_not_finite_count_as_damaged(run_folder, caplog):
     tensors, meta = _content(path)
     name = next(k for k, v in tensors.items() if k.startswith("module/") and v.is_floating_point())
     ckpt.write(path, ckpt.Checkpoint({**tensors, name: torch.full_like(tensors[name], torch.nan)}, meta))
-    assert Trained.load(run_folder.path).step == 10
+    assert TrainedModel.load(run_folder.path).step == 10
     assert f"{path}: {name} holds values that are not finite" in caplog.text
 
 
@@ -521,14 +522,14 @@ def test_a_replica_is_the_run_of_its_seed(tmp_path):
     for i in range(3):
         train("t", replace(preset, seed=4 + i), tmp_path / f"alone-{i}", quiet=True)
         for averaged in (False, True):
-            one = Trained.load(tmp_path / f"alone-{i}", averaged=averaged)
-            same = Trained.load(tmp_path / "together", averaged=averaged, replica=i)
-            np.testing.assert_allclose(same.score(x), one.score(x), rtol=1e-3, atol=1e-3)
+            one = TrainedModel.load(tmp_path / f"alone-{i}", averaged=averaged)
+            same = TrainedModel.load(tmp_path / "together", averaged=averaged, replica=i)
+            np.testing.assert_allclose(same.score_samples(x), one.score_samples(x), rtol=1e-3, atol=1e-3)
             np.testing.assert_allclose(same.sample(100)[0], one.sample(100)[0], rtol=1e-3, atol=1e-3)
-    scores = [Trained.load(tmp_path / "together", replica=i).score(x) for i in range(3)]
+    scores = [TrainedModel.load(tmp_path / "together", replica=i).score_samples(x) for i in range(3)]
     assert np.abs(scores[0] - scores[1]).max() > 0.1
     with pytest.raises(InputError, match=r"holds 3 model.*got 3"):
-        Trained.load(tmp_path / "together", replica=3)
+        TrainedModel.load(tmp_path / "together", replica=3)
 
 
 def test_compiling_is_decided_by_the_settings_alone(tmp_path, monkeypatch):

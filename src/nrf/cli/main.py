@@ -11,7 +11,7 @@ from nrf.cli.bench import bench
 from nrf.cli.data import data
 from nrf.cli.detect import detect
 from nrf.cli.experiments import demo, reproduce
-from nrf.cli.parsing import STOPPED, parse, say_old
+from nrf.cli.parsing import STOPPED, parse, parse_with_sampler, say_old
 from nrf.cli.quality import quality
 from nrf.cli.train import train
 from nrf.cli.trained import interpolate, revise, sample, score
@@ -67,7 +67,8 @@ def _dispatch(arguments: list[str]) -> int:
         return detect(["export", *rest])
     if command not in COMMANDS:
         raise InputError(f"unknown command {command!r}; known are {', '.join(['train', *COMMANDS, 'detect'])}")
-    return parse(COMMANDS[command][0], rest, f"nrf {command}")()
+    reads = parse_with_sampler if command in ("sample", "revise") else parse
+    return reads(COMMANDS[command][0], rest, f"nrf {command}")()
 
 
 COMMANDS: dict[str, tuple[Callable[..., int], str]] = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from torch import Tensor, nn
 
@@ -15,6 +15,20 @@ from nrf.seeds import Rng
 from nrf.targets import ConditionalTarget, JointTarget, PotentialTarget
 
 Target = Literal["x", "joint", "conditional"]
+
+
+class Revised(NamedTuple):
+    """What a revision gives.
+
+    Attributes:
+        x: Revised events.
+        h: Their codes; as they were, where x alone is revised.
+        diagnostics: What the sampler says about its chains, such as ``acceptance`` (:meth:`Sampler.diagnostics`).
+    """
+
+    x: Tensor
+    h: Tensor
+    diagnostics: dict[str, Tensor]
 
 
 @dataclass(frozen=True)
@@ -55,8 +69,9 @@ class Revision:
                 "with sampler:coopnet, and x or joint with any other sampler"
             )
         if self.target == "joint" and sampler.exact:
+            needs = "accepts or rejects by the log-density" if sampler.adjusted else "is defined by exact gradients"
             raise InputError(
-                f"{type(sampler).__name__} is defined by exact gradients and the joint target gives stochastic ones; "
+                f"{type(sampler).__name__} {needs} and the joint target gives stochastic gradients alone; "
                 "use sampler:sgld or sampler:sghmc, or --revision.target x"
             )
         if self.target != "x":
@@ -72,11 +87,32 @@ class Revision:
         rng: Rng,
     ) -> tuple[Tensor, Tensor]:
         """Revise ``(x, h)``; with target ``x`` the codes come back as they were."""
+        return self.revised(potential, generator, sampler, x, h, rng)[:2]
+
+    def revised(
+        self,
+        potential: nn.Module,
+        generator: LatentGenerator,
+        sampler: Sampler,
+        x: Tensor,
+        h: Tensor,
+        rng: Rng,
+    ) -> Revised:
+        """Revise ``(x, h)``, and say how the chains have gone.
+
+        Args:
+            potential: ``u``.
+            generator: ``q(x, h)``; not looked at with target ``x``.
+            sampler: Any sampler that fits the target.
+            x: Where the chains start.
+            h: The codes.
+            rng: All randomness.
+        """
         position: Position
         grad_fn: GradFn
         match self.target:
             case "x" if (layer := first_layer(potential, sampler)) is not None:
-                return revise_through(layer, potential, sampler, x, self.n_steps, rng), h
+                return Revised(revise_through(layer, potential, sampler, x, self.n_steps, rng), h, {})
             case "x":
                 position, grad_fn = (x,), PotentialTarget(potential)
             case "conditional":
@@ -85,5 +121,6 @@ class Revision:
                 inner = sampler.step_sizes(0, 2)[1] if self.inner_step_size is None else self.inner_step_size
                 position = (x, h)
                 grad_fn = JointTarget(potential, generator, inner, rng, self.n_inner, self.inner_temperature)
-        revised = run(sampler, position, grad_fn, self.n_steps, rng).position
-        return revised[0], revised[1] if len(revised) > 1 else h
+        chain = run(sampler, position, grad_fn, self.n_steps, rng)
+        diagnostics = sampler.diagnostics(chain) if self.n_steps > 0 else {}
+        return Revised(chain.position[0], chain.position[1] if len(chain.position) > 1 else h, diagnostics)

@@ -21,7 +21,7 @@ from nrf.reproduce.runner.report import Report, Table
 from nrf.runs.presets import find_preset
 from nrf.runs.spec import Preset, load_splits
 from nrf.runs.train import train
-from nrf.runs.trained import Trained
+from nrf.runs.trained import TrainedModel
 from nrf.training import RunFolder
 from nrf.training.checkpoint import versions
 
@@ -40,7 +40,7 @@ class DemoResult:
     report: Path
 
 
-def demo(out: Path, say: Say, *, quick: bool = False, quiet: bool = False) -> DemoResult:
+def demo(out: Path | str, say: Say, *, quick: bool = False, quiet: bool = False) -> DemoResult:
     """Train both, measure, and write ``report.html``.
 
     Args:
@@ -55,7 +55,7 @@ def demo(out: Path, say: Say, *, quick: bool = False, quiet: bool = False) -> De
         "proposes samples, a sampler revises them along the potential, and the revised samples train both. All numbers "
         "are of the last model, the one a user gets, not of the best epoch on the test set.",
     )
-    started = time.perf_counter()
+    started, out = time.perf_counter(), Path(out)
     coverage = _mixture(out / "gmm", report, say, quick=quick, quiet=quiet)
     scores = _digits(out / "digits", report, say, quick=quick, quiet=quiet)
     revised, mean = coverage["revision"], {name: float(np.mean(values)) for name, values in scores.items()}
@@ -111,7 +111,7 @@ def _mixture(out: Path, report: Report, say: Say, *, quick: bool, quiet: bool) -
     splits = resolve("gmm")
     means = torch.from_numpy(gmm.means()).float()
     _train_to_the_end("gmm-short", preset, out, splits, quiet=quiet)
-    trained = Trained.load(out)
+    trained = TrainedModel.load(out)
     n = DRAWS * DRAW_SIZE
     rows = np.random.default_rng(0).integers(0, len(splits.train), n)
     samples = {
@@ -142,7 +142,7 @@ def _mixture(out: Path, report: Report, say: Say, *, quick: bool, quiet: bool) -
 
 
 def _panels(
-    trained: Trained,
+    trained: TrainedModel,
     splits: Splits,
     samples: Mapping[str, Array],
     coverage: Mapping[str, ModeCoverage],
@@ -150,7 +150,7 @@ def _panels(
 ) -> Figure:
     side = np.linspace(-5.8, 5.8, 240, dtype=np.float32)
     xs, ys = np.meshgrid(side, side)
-    u = trained.score(np.stack([xs.ravel(), ys.ravel()], axis=1)).reshape(xs.shape)
+    u = trained.score_samples(np.stack([xs.ravel(), ys.ravel()], axis=1)).reshape(xs.shape)
     subtitles = ["1,600 points"]
     for name in ("generation", "revision"):
         subtitles.append(f"{coverage[name].covered:.1f} modes, {100 * coverage[name].realistic:.0f} % realistic")
@@ -190,10 +190,10 @@ def _digits(out: Path, report: Report, say: Say, *, quick: bool, quiet: bool) ->
         this = replace(preset, data=replace(preset.data, normal=digit))
         splits = load_splits(this.data)
         _train_to_the_end("digits", this, out / str(digit), splits, quiet=quiet)
-        trained = Trained.load(out / str(digit))
+        trained = TrainedModel.load(out / str(digit))
         scores["untrained"].append(_untrained(this, splits))
         history.append({0: scores["untrained"][-1]} | _history(out / str(digit), splits))
-        scores["last"].append(_auroc(trained.score(_test(splits)), splits))
+        scores["last"].append(_auroc(trained.score_samples(_test(splits)), splits))
         scores["1-NN"].append(_auroc(nearest_neighbour_score(splits.train, _test(splits)), splits))
         if digit == 1 or digit == classes[-1]:
             pictures |= _pictures(trained, splits, digit)
@@ -224,7 +224,10 @@ def _digits(out: Path, report: Report, say: Say, *, quick: bool, quiet: bool) ->
 
 def _history(run: Path, splits: Splits) -> dict[int, float]:
     """Test AUROC of every checkpoint a run has kept: for the curve only."""
-    return {step: _auroc(Trained.load(run, step=step).score(_test(splits)), splits) for step in RunFolder(run).steps()}
+    return {
+        step: _auroc(TrainedModel.load(run, step=step).score_samples(_test(splits)), splits)
+        for step in RunFolder(run).steps()
+    }
 
 
 def _untrained(preset: Preset, splits: Splits) -> float:
@@ -233,9 +236,9 @@ def _untrained(preset: Preset, splits: Splits) -> float:
         return _auroc(learner.modules["potential"](torch.from_numpy(_test(splits))).numpy(), splits)
 
 
-def _pictures(trained: Trained, splits: Splits, digit: int) -> dict[str, Array]:
+def _pictures(trained: TrainedModel, splits: Splits, digit: int) -> dict[str, Array]:
     test = _test(splits)
-    order = np.argsort(trained.score(test))
+    order = np.argsort(trained.score_samples(test))
     rows = {
         "generated": trained.sample(12)[0],
         "revised": trained.sample(12, revise=True)[0],

@@ -50,14 +50,14 @@ def accuracy(network: Classifier, images: Tensor, labels: np.ndarray) -> float:
     return float((found.numpy() == labels).mean())
 
 
-def c10_classifier(folder: Path | None = None, *, quiet: bool = False) -> Classifier:
+def c10_classifier(folder: Path | str | None = None, *, quiet: bool = False) -> Classifier:
     """The classifier from the cache folder; trained there first, where it is not yet (about half an hour on two cores).
 
     Args:
         folder: In place of the cache folder.
         quiet: No progress bar.
     """
-    path = (folder or cache_dir()) / FILE
+    path = Path(folder or cache_dir()) / FILE
     config = ClassifierConfig()
     if not path.is_file():
         network, right = train_classifier(resolve("cifar10"), config, quiet=quiet)

@@ -75,7 +75,7 @@ class Judge:
         return {f"FID{self.mark}, training images": frechet_distance(self._train, seen.features)}
 
 
-def judge(splits: Splits, inception_weights: Path | None = None, *, quiet: bool = True) -> Judge:
+def judge(splits: Splits, inception_weights: Path | str | None = None, *, quiet: bool = True) -> Judge:
     """By Inception where its weights are given, else by the project's classifier, which is trained where it is missing.
 
     Args:

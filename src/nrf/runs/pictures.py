@@ -13,7 +13,7 @@ from nrf.learners.base import PairLearner
 from nrf.models import LatentGenerator
 from nrf.networks import Shape
 from nrf.runs.spec import Preset
-from nrf.runs.trained import Trained
+from nrf.runs.trained import TrainedModel
 from nrf.training import RunFolder, Trainer
 
 SIDE = 8
@@ -56,7 +56,7 @@ class Pictures:
         figures.save(figures.image_grid(np.concatenate([left, between, right], axis=1)), path)
 
 
-def model_of(preset: Preset, trainer: Trainer) -> Trained:
+def model_of(preset: Preset, trainer: Trainer) -> TrainedModel:
     """A copy of the networks as they are, on the processor; averaged ones where the run keeps them."""
     found = {name: trainer.learner.modules[name] for name in ("potential", "generator")}
     if trainer.averages:
@@ -64,4 +64,4 @@ def model_of(preset: Preset, trainer: Trainer) -> Trained:
         found = {name: averaged[name] for name in found}
     still = {name: copy.deepcopy(module).cpu().requires_grad_(False) for name, module in found.items()}
     shape = tuple(trainer.batches.data.shape[1:])
-    return Trained(preset, still["potential"], cast(LatentGenerator, still["generator"]), shape, trainer.step)
+    return TrainedModel(preset, still["potential"], cast(LatentGenerator, still["generator"]), shape, trainer.step)

@@ -31,8 +31,15 @@ CHANGEABLE = (
 """What may differ between a run and its resumption without making it another run."""
 
 
-def stored_preset(folder: Path) -> tuple[str, Preset]:
-    """Name and preset of the run in a folder."""
+def stored_preset(folder: Path | str) -> tuple[str, Preset]:
+    """Name and preset of the run in a folder.
+
+    Args:
+        folder: The run folder.
+
+    Raises:
+        CheckpointError: The folder holds no run, or one that this version cannot read.
+    """
     run = RunFolder(folder)
     description = run.describe()
     try:
@@ -44,7 +51,7 @@ def stored_preset(folder: Path) -> tuple[str, Preset]:
 def train(
     name: str,
     preset: Preset,
-    out: Path,
+    out: Path | str,
     *,
     resume: bool = False,
     device: str = "cpu",
@@ -63,9 +70,16 @@ def train(
         quiet: No progress bar.
         splits: The data, where the caller has them already.
         on_log: Called with the trainer and the metrics of each line that is logged; True ends the sitting.
+
+    Returns:
+        The trainer, after its last iteration or where it was asked to stop.
+
+    Raises:
+        InputError: The folder holds another run, or settings cannot work.
+        NonFiniteError: A loss or sample became NaN or infinite.
     """
     folder = RunFolder(out)
-    require_folder(out)
+    require_folder(folder.path)
     ranks = Ranks.of_environment(device)
     with folder.locked() if ranks.leads else nullcontext():
         return _train(name, preset, folder, ranks, resume, device, quiet, splits, on_log)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -14,13 +13,14 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from nrf.config import from_json
+from nrf.deprecation import deprecated, former_names
 from nrf.errors import CheckpointError, InputError
 from nrf.learners import Revision
 from nrf.learners.base import require_finite
 from nrf.models import LatentGenerator, frozen
 from nrf.networks import Shape, replica_state
 from nrf.runs.spec import Preset
-from nrf.samplers import CoopNet
+from nrf.samplers import CoopNet, Sampler
 from nrf.seeds import randn, require_seed, stream
 from nrf.training import RunFolder
 from nrf.training import checkpoint as ckpt
@@ -34,9 +34,21 @@ BATCHES = 10
 """Batches that are generated at a time, where each sample has one of its own."""
 
 
+OnRevised = Callable[[Mapping[str, Tensor]], object]
+"""Takes what a sampler tells about the chains of a revision, such as ``acceptance``."""
+
+
 @dataclass(frozen=True)
-class Trained:
-    """Potential and generator of a run, with the preset they were trained by."""
+class TrainedModel:
+    """Potential and generator of a run, with the preset they were trained by.
+
+    Attributes:
+        preset: All settings of the run.
+        potential: ``u``; high = normal.
+        generator: ``q(x, h)``.
+        event_shape: Shape of one row.
+        step: The iteration of training that the weights are of.
+    """
 
     preset: Preset
     potential: nn.Module
@@ -45,7 +57,9 @@ class Trained:
     step: int
 
     @classmethod
-    def load(cls, folder: Path, *, averaged: bool = False, step: int | None = None, replica: int = 0) -> Trained:
+    def load(
+        cls, folder: Path | str, *, averaged: bool = False, step: int | None = None, replica: int = 0
+    ) -> TrainedModel:
         """Read a checkpoint of a run folder.
 
         Args:
@@ -53,6 +67,13 @@ class Trained:
             averaged: Take the averaged weights, if the run kept them.
             step: Which checkpoint; the newest if not given.
             replica: Which of the models that were trained side by side, from 0.
+
+        Returns:
+            The model, on the processor and held still.
+
+        Raises:
+            CheckpointError: There is no checkpoint, or it cannot be read.
+            InputError: The run kept no averaged weights, or has fewer replicas.
         """
         run = RunFolder(folder)
         described = run.describe()
@@ -88,36 +109,71 @@ class Trained:
             module.eval().requires_grad_(False)
         return cls(preset, potential, generator, event_shape, int(stored.meta["step"]))
 
-    def score(self, x: Array | Tensor) -> Array:
-        """The potential of each row: high = normal."""
+    def score_samples(self, x: Array | Tensor) -> Array:
+        """The potential of each row: high = normal.
+
+        Args:
+            x: Rows, ``(n, *event_shape)``, in the units the model was trained in.
+
+        Returns:
+            One number per row.
+        """
         with torch.no_grad(), frozen(self.potential):
             return _in_chunks(lambda rows: self.potential(rows), x, SCORE_CHUNK, "potential")
 
-    def sample(self, n: int, *, seed: int = 0, revise: bool = False, **changes: Any) -> tuple[Array, Array]:
+    def score(self, x: Array | Tensor) -> Array:
+        """The former name of :meth:`score_samples`; deprecated."""
+        deprecated("TrainedModel.score", "TrainedModel.score_samples")
+        return self.score_samples(x)
+
+    def sample(
+        self,
+        n: int,
+        *,
+        seed: int = 0,
+        revise: bool = False,
+        sampler: Sampler | None = None,
+        n_steps: int | None = None,
+        temperature: float | None = None,
+        step_size: float | None = None,
+        on_revised: OnRevised | None = None,
+    ) -> tuple[Array, Array]:
         """``n`` independent samples and their codes, from the generator alone or revised.
 
         Args:
             n: How many.
             seed: Seed of codes and noise.
-            revise: Revise what the generator proposes.
-            changes: As for :meth:`revise`.
+            revise: Revise what the generator proposes. The other arguments are about the revision.
+            sampler: A sampler in place of the one of training, with all its settings.
+            n_steps: Steps, in place of those of training.
+            temperature: Temperature, in place of the sampler's own.
+            step_size: Step size of x, in place of the sampler's own.
+            on_revised: Called with the sampler's diagnostics of each chunk of samples that was revised.
+
+        Returns:
+            Samples ``(n, *event_shape)`` and codes ``(n, latent_dim)``.
         """
         if n < 1:
             raise InputError(f"the number of samples must be at least 1, got {n}")
         self._require_generator()
         rng = stream(require_seed(seed), "sample")
-        revision, sampler = self._revision(changes) if revise else (None, None)
+        revision, chosen = self._revision(sampler, n_steps, temperature, step_size)
+        if revise:
+            revision.check(chosen, self.generator)
 
         def revised(x: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
-            if revision is None or sampler is None:
+            if not revise:
                 return x, h
-            return revision(self.potential, self.generator, sampler, x, h, rng)
+            found = revision.revised(self.potential, self.generator, chosen, x, h, rng)
+            if on_revised is not None:
+                on_revised(found.diagnostics)
+            return found.x, found.h
 
         # At once, for too many do not fit into memory, which is better known before the work than after it.
         xs, hs = torch.empty(n, *self.event_shape), torch.empty(n, self.generator.latent_dim)
         with frozen(self.potential, self.generator):
             for start in range(0, n, CHUNK):
-                if revision is not None and revision.target != "x" and self._mixes_rows:  # chains through g: one each
+                if revise and revision.target != "x" and self._mixes_rows:  # chains through g: one each
                     alone = [revised(*self.generator.propose(self._batch_size, rng)) for _ in range(CHUNK)]
                     x, h = (torch.cat([drawn[:1] for drawn in each]) for each in zip(*alone, strict=True))
                 else:
@@ -126,23 +182,43 @@ class Trained:
         require_finite(samples=xs, codes=hs)
         return xs.numpy(), hs.numpy()
 
-    def revise(self, x: Array | Tensor, *, seed: int = 0, **changes: Any) -> Array:
+    def revise(
+        self,
+        x: Array | Tensor,
+        *,
+        seed: int = 0,
+        sampler: Sampler | None = None,
+        n_steps: int | None = None,
+        temperature: float | None = None,
+        step_size: float | None = None,
+        on_revised: OnRevised | None = None,
+    ) -> Array:
         """Pull given rows towards typical ones along the potential; they have no codes, so x alone is revised.
 
         Args:
             x: Rows.
             seed: Seed of the sampler's noise.
-            changes: ``n_steps``, ``temperature`` or ``step_size`` in place of those of training.
+            sampler: As for :meth:`sample`, like the arguments after it.
+            n_steps: Steps.
+            temperature: Temperature.
+            step_size: Step size.
+            on_revised: Takes the sampler's diagnostics.
+
+        Returns:
+            The rows, revised.
         """
-        revision, sampler = self._revision(changes)
+        revision, chosen = self._revision(sampler, n_steps, temperature, step_size)
         revision = replace(revision, target="x")
-        if isinstance(sampler, CoopNet):
-            sampler = sampler.along_x()
+        if isinstance(chosen, CoopNet):
+            chosen = chosen.along_x()
         rng = stream(require_seed(seed), "revise")
         none = torch.zeros(0)
 
         def pull(rows: Tensor) -> Tensor:
-            return revision(self.potential, self.generator, sampler, rows, none, rng)[0]
+            found = revision.revised(self.potential, self.generator, chosen, rows, none, rng)
+            if on_revised is not None:
+                on_revised(found.diagnostics)
+            return found.x
 
         with frozen(self.potential, self.generator):
             return _in_chunks(pull, x, SCORE_CHUNK, "revised rows")
@@ -197,12 +273,19 @@ class Trained:
             name = type(self.preset.learner).__name__.removesuffix("Config")
             raise InputError(f"{name} trained no generator to draw from; use `nrf revise` on rows of your own")
 
-    def _revision(self, changes: dict[str, Any]) -> tuple[Revision, Any]:
-        given = {k: v for k, v in changes.items() if v is not None}
-        revision, sampler = self.preset.revision, self.preset.sampler
+    def _revision(
+        self, sampler: Sampler | None, n_steps: int | None, temperature: float | None, step_size: float | None
+    ) -> tuple[Revision, Sampler]:
+        """Those of training, with what is given in their place."""
+        revision = self.preset.revision
         by_default = revision.n_steps if revision.sample_steps is None else revision.sample_steps
-        revision = replace(revision, n_steps=given.pop("n_steps", by_default))
-        return revision, replace(sampler, **given)
+        revision = replace(revision, n_steps=by_default if n_steps is None else n_steps)
+        chosen: Sampler = self.preset.sampler if sampler is None else sampler
+        if temperature is not None:
+            chosen = replace(chosen, temperature=temperature)
+        if step_size is not None:
+            chosen = replace(chosen, step_size=step_size)
+        return revision, chosen
 
 
 def _in_chunks(function: Callable[[Tensor], Tensor], x: Array | Tensor, size: int, what: str) -> Array:
@@ -211,3 +294,6 @@ def _in_chunks(function: Callable[[Tensor], Tensor], x: Array | Tensor, size: in
     out = torch.cat([function(part) for part in torch.split(rows, size)])
     require_finite(**{what: out})
     return np.asarray(out.numpy())
+
+
+__getattr__ = former_names("nrf.runs.trained", {"Trained": "nrf.runs.trained.TrainedModel"})

@@ -23,7 +23,7 @@ from nrf.runs.pictures import model_of
 from nrf.runs.presets import find_preset
 from nrf.runs.spec import Preset
 from nrf.runs.train import train
-from nrf.runs.trained import Trained
+from nrf.runs.trained import TrainedModel
 from nrf.training import Trainer
 
 Images = NDArray[np.float32]
@@ -204,7 +204,7 @@ def run_cell(config: GenerationConfig, line: Line, out: Path) -> dict[str, Any]:
         trainer = train(line.name, preset, out, resume=True, quiet=True, splits=splits, on_log=look)
         if trainer.step < trainer.total and trainer.seconds <= limit:
             raise OutOfTime if time.time() > STOP_AT.get() else KeyboardInterrupt
-    return {"curve": curve, "final": _final(config, line, by, Trained.load(out, averaged=True))}
+    return {"curve": curve, "final": _final(config, line, by, TrainedModel.load(out, averaged=True))}
 
 
 def _scores(config: GenerationConfig, line: Line, by: Judge, trainer: Trainer) -> Point:
@@ -217,7 +217,7 @@ def _scores(config: GenerationConfig, line: Line, by: Judge, trainer: Trainer) -
     return found
 
 
-def _final(config: GenerationConfig, line: Line, by: Judge, model: Trained) -> Point:
+def _final(config: GenerationConfig, line: Line, by: Judge, model: TrainedModel) -> Point:
     found: Point = {}
     for kind in KINDS if revises(line) else KINDS[:1]:
         of_draws = config.draws * config.samples
@@ -229,5 +229,5 @@ def _final(config: GenerationConfig, line: Line, by: Judge, model: Trained) -> P
     return found
 
 
-def _drawn(model: Trained, n: int, *, revise: bool = False) -> Images:
+def _drawn(model: TrainedModel, n: int, *, revise: bool = False) -> Images:
     return np.clip(model.sample(n, revise=revise)[0], -1, 1)

@@ -21,7 +21,7 @@ from nrf.reproduce.runner.board import Place
 from nrf.reproduce.runner.cells import Cell, Outcome, Section
 from nrf.reproduce.runner.record import Row
 from nrf.reproduce.runner.report import Table
-from nrf.runs.trained import Trained
+from nrf.runs.trained import TrainedModel
 
 Results = Mapping[str, dict[str, Any]]
 
@@ -175,7 +175,7 @@ def _grids(lines: Sequence[Line], folder: Path) -> Iterator[Section]:
         run = folder / "runs" / line.key
         if not (run / "config.json").is_file():
             continue
-        model = Trained.load(run, averaged=True)
+        model = TrainedModel.load(run, averaged=True)
         sides = [_grid(model, revise=kind == "revision") for kind in (KINDS if revises(line) else KINDS[:1])]
         if len(sides) == 2:
             sides.insert(1, np.ones_like(sides[0][:, :1]))
@@ -185,6 +185,6 @@ def _grids(lines: Sequence[Line], folder: Path) -> Iterator[Section]:
         yield Section("Samples", "Of the averaged weights at the end, not picked.", (), shown)
 
 
-def _grid(model: Trained, *, revise: bool) -> figures.Array:
+def _grid(model: TrainedModel, *, revise: bool) -> figures.Array:
     images = figures.as_images("cifar10", model.sample(SIDE**2, revise=revise)[0])
     return images.reshape(SIDE, SIDE, *images.shape[1:])

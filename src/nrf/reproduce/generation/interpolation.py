@@ -20,7 +20,7 @@ from nrf.reproduce.runner.report import Table
 from nrf.runs.presets import find_preset
 from nrf.runs.spec import Preset
 from nrf.runs.train import train
-from nrf.runs.trained import Trained
+from nrf.runs.trained import TrainedModel
 
 Results = Mapping[str, dict[str, Any]]
 
@@ -62,7 +62,7 @@ class Interpolation:
     def summarise(self, config: InterpolationConfig, results: Results, folder: Path) -> Outcome:
         numbers = results[KEY]
         rows = [Row("inclusive-NRF", name, value) for name, value in numbers.items()]
-        model = Trained.load(folder / "runs" / KEY, averaged=True)
+        model = TrainedModel.load(folder / "runs" / KEY, averaged=True)
         events = figures.as_images("mnist", model.interpolate(PAIRS, STEPS))
         text = (
             f"{config.epochs} epochs of all digits. A step is the distance between neighbours on a line; even steps "
@@ -99,7 +99,7 @@ def run_cell(config: InterpolationConfig, out: Path) -> dict[str, float]:
     )
     if trainer.step < trainer.total:
         raise OutOfTime if time.time() > STOP_AT.get() else KeyboardInterrupt
-    lines = Trained.load(out, averaged=True).interpolate(MEASURED_PAIRS, STEPS, seed=1)
+    lines = TrainedModel.load(out, averaged=True).interpolate(MEASURED_PAIRS, STEPS, seed=1)
     flat = lines.reshape(MEASURED_PAIRS, STEPS, -1)
     steps = np.linalg.norm(np.diff(flat, axis=1), axis=2)
     straight = np.linalg.norm(flat[:, -1] - flat[:, 0], axis=1)

@@ -42,7 +42,7 @@ from nrf.reproduce.runner.cells import STOP_AT, OutOfTime, cell_key
 from nrf.runs.presets import find_preset
 from nrf.runs.spec import Preset
 from nrf.runs.train import train
-from nrf.runs.trained import Trained
+from nrf.runs.trained import TrainedModel
 from nrf.samplers import CoopNet
 
 DRAW_SIZE = 100
@@ -178,12 +178,12 @@ def _measure(config: GMMConfig, method: Method, out: Path, replica: int) -> dict
     weights = ["last"] + (["averaged"] if method.preset.train.ema_decay is not None else [])
     seed = method.preset.seeds[replica]
     return {
-        name: _numbers(config, method, Trained.load(out, averaged=name == "averaged", replica=replica), seed)
+        name: _numbers(config, method, TrainedModel.load(out, averaged=name == "averaged", replica=replica), seed)
         for name in weights
     }
 
 
-def _numbers(config: GMMConfig, method: Method, trained: Trained, seed: int) -> dict[str, float]:
+def _numbers(config: GMMConfig, method: Method, trained: TrainedModel, seed: int) -> dict[str, float]:
     means, held_out = torch.from_numpy(gmm.means()).float(), torch.from_numpy(gmm.reported())
     found: dict[str, float] = {}
     for kind, samples in samples_of(method, trained, config.draws * DRAW_SIZE, seed).items():
@@ -193,7 +193,7 @@ def _numbers(config: GMMConfig, method: Method, trained: Trained, seed: int) -> 
     return found | (field_numbers(trained, config.grid_side) if method.is_field else {})
 
 
-def samples_of(method: Method, trained: Trained, n: int, seed: int) -> dict[str, Tensor]:
+def samples_of(method: Method, trained: TrainedModel, n: int, seed: int) -> dict[str, Tensor]:
     """Independent samples of every kind the method has."""
     if not method.has_generator:
         noise = np.random.default_rng(seed).uniform(-6, 6, (n, 2)).astype(np.float32)
@@ -204,7 +204,7 @@ def samples_of(method: Method, trained: Trained, n: int, seed: int) -> dict[str,
     return found
 
 
-def field_numbers(trained: Trained, grid_side: int) -> dict[str, float]:
+def field_numbers(trained: TrainedModel, grid_side: int) -> dict[str, float]:
     """Likelihood of held-out points and distance from the truth: of ``exp u``, and of ``exp(u/τ)`` for the best τ."""
     splits, grid = resolve("gmm"), PlaneGrid(side=grid_side)
     held_out, means = torch.from_numpy(gmm.reported()), torch.from_numpy(gmm.means())

@@ -39,7 +39,7 @@ from nrf.reproduce.runner.board import Place
 from nrf.reproduce.runner.cells import Cell, Outcome, Section
 from nrf.reproduce.runner.record import Row
 from nrf.reproduce.runner.report import Table
-from nrf.runs.trained import Trained
+from nrf.runs.trained import TrainedModel
 
 Results = Mapping[str, dict[str, Any]]
 
@@ -235,11 +235,11 @@ def _figures(found: Sequence[Method], folder: Path) -> Section:
 
 
 def _panel(method: Method, folder: Path) -> draw_figures.Panel:
-    trained = Trained.load(folder / "runs" / method.key)
+    trained = TrainedModel.load(folder / "runs" / method.key)
     samples = {kind: x.numpy() for kind, x in samples_of(method, trained, 1000, seed=0).items()}
     side = np.linspace(-6, 6, 240, dtype=np.float32)
     xs, ys = np.meshgrid(side, side)
-    u = trained.score(np.stack([xs.ravel(), ys.ravel()], axis=1)).reshape(xs.shape)
+    u = trained.score_samples(np.stack([xs.ravel(), ys.ravel()], axis=1)).reshape(xs.shape)
     return draw_figures.Panel(samples, (xs, ys, u))
 
 

@@ -118,6 +118,9 @@ class Options:
     """Where images are scored: by Inception with the weights of this file."""
 
     def __post_init__(self) -> None:
+        for name in ("out", "results", "store", "inception_weights"):  # text will do
+            given = getattr(self, name)
+            object.__setattr__(self, name, given if given is None else Path(given))
         if self.jobs < 1:
             raise InputError(f"jobs must be at least 1, got {self.jobs}")
         if self.max_hours is not None and not self.max_hours >= 0:

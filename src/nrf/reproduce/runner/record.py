@@ -61,15 +61,15 @@ class Record:
     wall_seconds: float
     rows: Sequence[Row]
 
-    def write(self, path: Path) -> None:
+    def write(self, path: Path | str) -> None:
         """Write as JSON, atomically."""
-        write_atomically(path, (json.dumps(asdict(self), indent=1, allow_nan=False) + "\n").encode())
+        write_atomically(Path(path), (json.dumps(asdict(self), indent=1, allow_nan=False) + "\n").encode())
 
     @classmethod
-    def read(cls, path: Path) -> Record:
+    def read(cls, path: Path | str) -> Record:
         """Read and check."""
         try:
-            content = json.loads(path.read_text())
+            content = json.loads(Path(path).read_text())
         except (OSError, ValueError, RecursionError) as error:
             raise InputError(f"{path}: cannot be read as a record: {error}") from error
         return parse(content, str(path))

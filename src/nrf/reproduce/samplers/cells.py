@@ -11,7 +11,19 @@ from torch import Tensor
 
 from nrf.gaussian import AugmentedGaussian, GaussianGenerator, GaussianPotential, random_covariance
 from nrf.metrics import fitted_gaussian_kl, perfect_kl
-from nrf.samplers import BAOAB, HMC, SGHMC, SGLD, Chain, CoopNet, GradFn, Langevin, Sampler, polynomial, run
+from nrf.samplers import (
+    BAOAB,
+    SGHMC,
+    SGLD,
+    Chain,
+    CoopNet,
+    GradFn,
+    Langevin,
+    Sampler,
+    SecondOrderLangevin,
+    polynomial,
+    run,
+)
 from nrf.seeds import stream
 from nrf.targets import ConditionalTarget, JointTarget
 
@@ -99,13 +111,13 @@ def make_method(config: StudyConfig, name: str, problem: Problem, rng: torch.Gen
     n = config.coopnet_steps
     methods: dict[str, tuple[Sampler, GradFn, int]] = {
         "LD": (Langevin(**schedule), problem.truth, 1),
-        "HMC": (HMC(**schedule, friction=config.friction), problem.truth, 1),
+        "HMC": (SecondOrderLangevin(**schedule, friction=config.friction), problem.truth, 1),
         "SGLD": (SGLD(**schedule), joint, 1),
         "SGHMC": (SGHMC(**schedule, friction=config.friction), joint, 1),
         "CoopNet": (CoopNet(**schedule, n_x=n, n_h=n), conditional, n),
         "SGHMC, long h-steps": (SGHMC(**schedule, **long), joint, 1),
         "BAOAB, long h-steps": (BAOAB(**schedule, **long), joint, 1),
-        "HMC, long h-steps": (HMC(**schedule, **long), problem.truth, 1),
+        "HMC, long h-steps": (SecondOrderLangevin(**schedule, **long), problem.truth, 1),
     }
     return methods[name]
 
@@ -169,13 +181,15 @@ def linear_map(sampler: Sampler, target: GradFn, dims: Sequence[int]) -> Tensor:
     def split(z: Tensor) -> tuple[Tensor, ...]:
         return tuple(torch.split(z, list(dims), dim=1))
 
-    def image(position: Tensor, momentum: Tensor | None) -> Tensor:
-        chain = Chain(split(position), None if momentum is None else split(momentum))
-        after = cold.step(chain, target, 1, torch.Generator())
-        return torch.cat([*after.position, *(after.momentum or ())], dim=1)
+    at_rest: Any = cold.init(split(zero)).state
 
-    if cold.init(split(zero)).momentum is None:
-        return image(eye, None).T
+    def image(position: Tensor, momentum: Tensor) -> Tensor:
+        state = None if at_rest is None else type(at_rest)(split(momentum))  # one field: momentum or velocity
+        after = cold.step(Chain(split(position), state), target, 1, torch.Generator())
+        return torch.cat([*after.position, *(after.state[0] if isinstance(after.state, tuple) else ())], dim=1)
+
+    if at_rest is None:
+        return image(eye, zero).T
     return torch.cat([image(eye, zero), image(zero, eye)]).T
 
 
