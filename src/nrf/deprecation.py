@@ -22,9 +22,9 @@ def deprecated(old: str, new: str, *, stacklevel: int = 3) -> None:
         >>> import warnings
         >>> with warnings.catch_warnings(record=True) as seen:
         ...     warnings.simplefilter("always")
-        ...     deprecated("nrf.TrainedModel", "nrf.TrainedModel")
+        ...     deprecated("nrf.Trained", "nrf.TrainedModel")
         >>> str(seen[0].message)
-        'nrf.TrainedModel is deprecated since 0.2 and goes in 0.4; use nrf.TrainedModel'
+        'nrf.Trained is deprecated since 0.2 and goes in 0.4; use nrf.TrainedModel'
     """
     message = f"{old} is deprecated since {SINCE} and goes in {GONE}; use {new}"
     warnings.warn(message, DeprecationWarning, stacklevel=stacklevel)

@@ -368,7 +368,7 @@ def test_thresholds_that_cannot_be(world):
             world.array.set_threshold(**arguments)
     with pytest.raises(InputError, match="between 0 and 1"):
         world.array.predict_fdr(X, 2)
-    with pytest.raises(InputError, match="one member has no spread"):
+    with pytest.raises(InputError, match="one model has no spread"):
         world.array.score_spread(X)
 
 

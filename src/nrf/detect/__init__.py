@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from nrf.deprecation import deprecated
 from nrf.detect.calibration import Calibration, false_discoveries
 from nrf.detect.detector import NRFDetector
 from nrf.detect.features import OLD_NAMES, ClipBenignTail, PrincipalComponents, RotationFeatures
 from nrf.detect.fitted import Fitted
-from nrf.detect.old_names import warn_of_old_name
 from nrf.detect.settings import Training
 from nrf.detect.tables.matching import SchemaError
 from nrf.detect.tables.schema import Schema
@@ -32,5 +32,5 @@ def __getattr__(name: str) -> Any:
     renamed = {**OLD_NAMES, "TableEncoder": Schema}
     if name not in renamed:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    warn_of_old_name(name, renamed[name].__name__)
+    deprecated(name, renamed[name].__name__)
     return renamed[name]

@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from nrf.config import from_json, to_json
-from nrf.detect.old_names import warn_of_old_name
+from nrf.deprecation import deprecated
 from nrf.detect.pixels import PixelScale
 from nrf.errors import InputError
 from nrf.networks.classifier import Classifier
@@ -340,7 +340,7 @@ OLD_NAMES = {"TurnFeatures": RotationFeatures, "OneSided": ClipBenignTail}
 def __getattr__(name: str) -> Any:
     if name not in OLD_NAMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    warn_of_old_name(name, OLD_NAMES[name].__name__)
+    deprecated(name, OLD_NAMES[name].__name__)
     return OLD_NAMES[name]
 
 

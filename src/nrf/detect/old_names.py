@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, ParamSpec, Self
 
+from nrf.deprecation import deprecated
 from nrf.detect.settings import Training
 from nrf.errors import InputError
 
@@ -28,17 +28,6 @@ def renamed_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """
     new = RENAMED | {name: PREFIX + name for name in SETTINGS}
     return {new.get(name, name): value for name, value in parameters.items()}
-
-
-def warn_of_old_name(old: str, new: str, stacklevel: int = 2) -> None:
-    """Say what a name is called now.
-
-    Args:
-        old: The name that was used.
-        new: What to write instead.
-        stacklevel: As for :func:`warnings.warn`, counted from the caller.
-    """
-    warnings.warn(f"{old} is deprecated: use {new}", DeprecationWarning, stacklevel=stacklevel + 1)
 
 
 class OldNames:
@@ -72,10 +61,10 @@ class OldNames:
 
         def __getattr__(self, name: str) -> Any:
             if name in RENAMED:
-                warn_of_old_name(name, RENAMED[name])
+                deprecated(name, RENAMED[name])
                 return getattr(self, RENAMED[name])
             if name in SETTINGS:
-                warn_of_old_name(name, f"training.{name}")
+                deprecated(name, f"training.{name}")
                 return getattr(self.training or Training(), name)
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
@@ -108,6 +97,6 @@ def _changed(training: Training | None, changes: dict[str, Any]) -> Training:
 def _warn(parameters: Mapping[str, Any], stacklevel: int) -> None:
     for name in parameters:
         if name in RENAMED:
-            warn_of_old_name(name, RENAMED[name], stacklevel)
+            deprecated(name, RENAMED[name], stacklevel=stacklevel + 1)
         elif name in SETTINGS:
-            warn_of_old_name(name, f"training=Training({name}=…), or training__{name} in set_params", stacklevel)
+            deprecated(name, f"training=Training({name}=…)", stacklevel=stacklevel + 1)

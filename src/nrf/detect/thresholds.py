@@ -7,9 +7,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from nrf.deprecation import deprecated
 from nrf.detect.calibration import FALSE_ALARM_RATE, false_discoveries, warn_if_too_few
 from nrf.detect.fitted import FittedAttributes
-from nrf.detect.old_names import warn_of_old_name
 from nrf.errors import InputError
 
 Floats = NDArray[np.float64]
@@ -50,7 +50,7 @@ class Thresholds(FittedAttributes):
 
     def discoveries(self, X: Any, rate: float = 0.05) -> NDArray[np.bool_]:
         """The old name of :meth:`predict_fdr`."""
-        warn_of_old_name("discoveries", "predict_fdr")
+        deprecated("discoveries", "predict_fdr")
         return self.predict_fdr(X, rate)
 
     def set_threshold(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+from nrf.deprecation import former_names
 from nrf.learners.base import Learner, LearnerConfig, Metrics, as_replicas
 from nrf.learners.cd import CDConfig
 from nrf.learners.coopnet import CoopNetConfig
@@ -49,9 +50,4 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name == "side_by_side":
-        text = "nrf.learners.side_by_side is deprecated and will be removed; its name is as_replicas now"
-        warnings.warn(text, DeprecationWarning, stacklevel=2)
-        return as_replicas
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = former_names(__name__, {"side_by_side": "nrf.learners.as_replicas"})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from nrf.data import Splits, one_class, resolve
+from nrf.deprecation import deprecated
 from nrf.errors import InputError
 from nrf.learners import LEARNERS, InclusiveConfig, Learner, LearnerConfig, Revision, as_replicas
 from nrf.models import LatentGenerator
@@ -175,18 +175,14 @@ def load_splits(config: DataConfig) -> Splits:
 
 def build_models(preset: Preset, event_shape: Shape) -> tuple[nn.Module, LatentGenerator]:
     """Deprecated: ``preset.networks(event_shape, preset.seed)``."""
-    _deprecated("build_models(preset, shape)", "preset.networks(shape, preset.seed)")
+    deprecated("build_models(preset, shape)", "preset.networks(shape, preset.seed)")
     return preset.networks(event_shape, preset.seed)
 
 
 def build_learner(preset: Preset, data: Tensor) -> Learner:
     """Deprecated: ``preset.build(data, preset.seeds)``."""
-    _deprecated("build_learner(preset, data)", "preset.build(data, preset.seeds)")
+    deprecated("build_learner(preset, data)", "preset.build(data, preset.seeds)")
     return preset.build(data, preset.seeds)
-
-
-def _deprecated(old: str, new: str) -> None:
-    warnings.warn(f"{old} is deprecated and will be removed; use {new}", DeprecationWarning, stacklevel=3)
 
 
 def _require_fit(potential: nn.Module, generator: LatentGenerator, rows: Tensor) -> None:
