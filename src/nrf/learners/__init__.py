@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-from typing import Any
 
 from nrf.deprecation import former_names
 from nrf.learners.base import Learner, LearnerConfig, Metrics, as_replicas
