@@ -20,7 +20,7 @@ from nrf.detect.tables.column import (
     ScaledColumn,
 )
 from nrf.detect.tables.schema import TableEncoder
-from nrf.errors import InputError
+from nrf.errors import InputError, needs
 
 OPSETS = {"": 17, "ai.onnx.ml": 3}
 """Versions of the operator sets the graph is made of."""
@@ -119,10 +119,8 @@ class _Graph:
     """A graph under construction. Each step returns the name of its result; ``emit`` puts results among the outputs."""
 
     def __init__(self, encoder: TableEncoder) -> None:
-        try:
+        with needs("onnx", "the export"):
             self.onnx: Any = importlib.import_module("onnx")
-        except ImportError as error:
-            raise InputError('the export needs the package onnx; install it with `pip install "nrf[onnx]"`') from error
         self.prefix = "encoder"
         while any(name.startswith(self.prefix) for name in encoder.names):
             self.prefix += "_"
