@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,11 +25,16 @@ MODULES = {"pillow": "PIL", "pytest-xdist": "xdist", "pre-commit": "pre_commit"}
 TOOLS = {"pytest", "hypothesis", "xdist", "ruff", "mypy", "pre_commit"}
 """Of the developers, not of the code."""
 
-PROCESS = """
+HIDE = """
 import contextlib, io, json, sys
 from importlib.machinery import PathFinder
 hidden, real = set(json.loads(sys.argv[1])), PathFinder.find_spec
 PathFinder.find_spec = lambda name, *place: None if name.split(".")[0] in hidden else real(name, *place)
+"""
+
+COMMANDS = (
+    HIDE
+    + """
 from nrf.cli import main
 results = []
 for command in json.loads(sys.argv[2]):
@@ -38,6 +44,26 @@ for command in json.loads(sys.argv[2]):
     results.append((code, said.getvalue()))
 print(json.dumps(results))
 """
+)
+
+DETECTOR = (
+    HIDE
+    + """
+import numpy as np
+from nrf import NRFDetector
+rng = np.random.default_rng(0)
+rows = rng.normal(size=(200, 2))
+if sys.argv[2] != "numpy":
+    library = __import__(sys.argv[2])
+    rows = library.DataFrame({"a": rows[:, 0], "b": ["xy"[i % 2] for i in range(200)]})
+detector = NRFDetector(iterations=5, random_state=0).fit(rows)
+detector.save("d")
+again = NRFDetector.load("d")
+assert (again.score_samples(rows) == detector.score_samples(rows)).all()
+assert len(again.explain(rows[:2])) == 2
+print(json.dumps("fine"))
+"""
+)
 
 
 def packages(extra: str) -> set[str]:
@@ -51,12 +77,15 @@ def packages(extra: str) -> set[str]:
 
 def run(hidden: set[str], folder: Path, *commands: str) -> list[tuple[int, str]]:
     """Exit code and output of each command, in one process that cannot import what is hidden."""
-    arguments = [json.dumps(sorted(hidden)), json.dumps([command.split() for command in commands])]
-    done = subprocess.run(
-        [sys.executable, "-c", PROCESS, *arguments], cwd=folder, capture_output=True, text=True, check=False
-    )
+    results = process(COMMANDS, hidden, folder, json.dumps([command.split() for command in commands]))
+    return [(code, " ".join(said.split())) for code, said in results]
+
+
+def process(program: str, hidden: set[str], folder: Path, *arguments: str) -> Any:
+    command = [sys.executable, "-W", "ignore::RuntimeWarning", "-c", program, json.dumps(sorted(hidden)), *arguments]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    return [(code, " ".join(said.split())) for code, said in json.loads(done.stdout.splitlines()[-1])]
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def test_the_packages_of_the_extras():
@@ -102,6 +131,12 @@ def test_training_and_sampling_need_the_core_alone(tmp_path):
         assert 'pip install "nrf[figures]"' in said
     assert "or train without pictures: --train.sample-every None" in watched[1]
     assert not list((tmp_path / "w").rglob("*.json")), "it is said before anything is written"
+
+
+@pytest.mark.parametrize("library", ["numpy", "pandas", "polars"])
+def test_the_detector_needs_the_core_and_what_the_table_is_of(library, tmp_path):
+    pytest.importorskip(library)
+    assert process(DETECTOR, packages("dev") - {library}, tmp_path, library) == "fine"
 
 
 def test_other_commands_name_their_extra(tmp_path):
