@@ -139,6 +139,7 @@ def test_a_section_by_name_and_its_record(tmp_path):
         bench(["speed"], None, lambda *_: None)
 
 
+@pytest.mark.slow
 def test_every_section_runs(capsys):
     assert main(["bench", "--quick", "generation", "samplers", "scoring", "growth"]) == 0
     said = capsys.readouterr().out

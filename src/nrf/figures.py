@@ -8,14 +8,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import numpy as np
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from nrf.data import DATASETS
-from nrf.errors import InputError
+from nrf.errors import InputError, needs
 from nrf.files import replaced
+
+with needs("figures", "a picture"):
+    import matplotlib
+    from matplotlib.figure import Figure
 
 Array = NDArray[np.floating]
 

@@ -128,7 +128,7 @@ def test_the_global_random_state_is_left_alone(ring):
 def test_members_are_trained_together_and_tell_their_spread(ring):
     train, normal, anomalies = ring
     for combine in ("potential", "rank"):
-        many = NRFDetector(n_estimators=3, combine=combine, max_iter=200, random_state=0).fit(train)
+        many = NRFDetector(n_estimators=3, combine=combine, max_iter=150, random_state=0).fit(train)
         assert many.members_.count == 3
         spread = many.score_spread(anomalies)
         assert spread.shape == (200,)
@@ -455,7 +455,7 @@ def _frame(n, seed=0):
 
 @pytest.fixture(scope="module")
 def table():
-    return NRFDetector(random_state=0, max_iter=1500).fit(_frame(800))
+    return NRFDetector(random_state=0, max_iter=400).fit(_frame(800))
 
 
 def test_tables_are_scored_by_what_ties_their_columns(table):
@@ -746,13 +746,13 @@ def test_a_hashed_column_is_named_with_the_way_out(tmp_path):
 
 def test_onnx_of_images_and_what_cannot_be_exported(tmp_path, ring):
     onnxruntime = pytest.importorskip("onnxruntime")
-    images = np.random.default_rng(0).random((100, 3, 32, 32), dtype=np.float32)
+    images = np.random.default_rng(0).random((24, 3, 32, 32), dtype=np.float32)
     for step in (None, "auto"):
         detector = NRFDetector(features=step, max_iter=1, training=Training(batch_size=4), random_state=0).fit(images)
         detector.export(tmp_path / "d.onnx")
         (scores,) = onnxruntime.InferenceSession(tmp_path / "d.onnx").run(["score"], {"input": images})
         np.testing.assert_allclose(scores, detector.score_samples(images), rtol=1e-5, atol=1e-5)
-    turned = NRFDetector(features=RotationFeatures(width=2, epochs=1), max_iter=1, random_state=0).fit(images[:40])
+    turned = NRFDetector(features=RotationFeatures(width=2, epochs=1), max_iter=1, random_state=0).fit(images)
     with pytest.raises(InputError, match="RotationFeatures has no ONNX form"):
         turned.export(tmp_path / "t.onnx")
     own = NRFDetector(**FAST, potential=Quadratic(3), generator=LatentGenerator(nn.Linear(2, 3), 2, 0.5)).fit(ring[0])

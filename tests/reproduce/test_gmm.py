@@ -137,6 +137,7 @@ def test_a_run_stops_when_the_time_is_over_and_goes_on(tmp_path):
     assert gmm_cells.train_and_measure(QUICK, method, tmp_path)["iterations"] == 20
 
 
+@pytest.mark.slow
 def test_reproduce_quick_writes_every_row(tmp_path, capsys):
     assert main(["reproduce", "gmm", "--quick", "--quiet", "--out", str(tmp_path), "--jobs", "1"]) == 0
     (folder,) = tmp_path.iterdir()

@@ -38,6 +38,7 @@ def _same(a, b, tolerance):
         )
 
 
+@pytest.mark.slow
 def test_two_ranks_take_the_steps_of_one(tmp_path):
     alone, both = tmp_path / "alone", tmp_path / "both"
     assert main(["train", "digits", "--out", str(alone), *SETTINGS]) == 0
@@ -49,6 +50,7 @@ def test_two_ranks_take_the_steps_of_one(tmp_path):
     assert len(metrics[0]) == len(metrics[1]) == 2
 
 
+@pytest.mark.slow
 def test_a_run_of_two_is_resumed_by_one_and_the_other_way(tmp_path):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     assert main(["train", "digits", "--out", str(whole), *SETTINGS]) == 0

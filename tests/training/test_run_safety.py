@@ -130,6 +130,7 @@ def test_the_second_of_two_runs_in_one_folder_is_refused(tmp_path, started, monk
     assert steps == list(range(1, len(steps) + 1))
 
 
+@pytest.mark.slow
 def test_ranks_do_not_lock_each_other_out(tmp_path):
     settings = ["--generator.norm", "none", "--train.iterations", "2", "--quiet", "--out", str(tmp_path / "run")]
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]

@@ -118,6 +118,7 @@ def test_same_seed_same_bytes_other_seed_other_bytes(tmp_path):
     assert not torch.equal(a["module/potential/body.1.bias"], c["module/potential/body.1.bias"])
 
 
+@pytest.mark.slow
 def test_sigkill_at_any_moment(tmp_path):
     """A real process, killed at random moments and resumed until it is done, ends with the same bits."""
     arguments = ["--train.iterations", "300", "--train.checkpoint-every", "10", "--train.log-every", "7"]

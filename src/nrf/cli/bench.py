@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
@@ -13,7 +13,9 @@ import nrf
 from nrf.cli.parsing import say
 from nrf.errors import InputError
 from nrf.files import require_folder
-from nrf.reproduce.runner.record import Row
+
+if TYPE_CHECKING:
+    from nrf.reproduce.runner.record import Row
 
 
 def _speed() -> Any:

@@ -108,7 +108,7 @@ class NRFDetector(OldNames, Thresholds, OutlierMixin, BaseEstimator):  # type: i
 
     Example:
         >>> X = np.random.default_rng(0).normal(size=(600, 2))
-        >>> detector = NRFDetector(false_alarm_rate=0.01, random_state=0).fit(X)
+        >>> detector = NRFDetector(false_alarm_rate=0.01, iterations=200, random_state=0).fit(X)
         >>> detector.predict([[0.1, 0.2], [9.0, -9.0]]).tolist()
         [1, -1]
     """

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from matplotlib.figure import Figure
+from nrf.errors import needs
+
+with needs("figures", "a picture"):
+    from matplotlib.figure import Figure
 
 if TYPE_CHECKING:
     from nrf.detect.explain import Explanation

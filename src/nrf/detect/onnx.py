@@ -14,7 +14,7 @@ from nrf._version import __version__
 from nrf.detect.features import PrincipalComponents
 from nrf.detect.fitted import Fitted, fitted_of
 from nrf.detect.tables.onnx_columns import OPSETS, encoder_nodes
-from nrf.errors import InputError
+from nrf.errors import InputError, needs
 from nrf.files import write_atomically
 from nrf.networks import Snapshot, replica_state
 from nrf.networks.layers import Scalar
@@ -231,8 +231,6 @@ class _Builder:
 
 
 def _onnx() -> Any:
-    try:
+    with needs("onnx", "the export"):
         import onnx
-    except ImportError as error:
-        raise InputError('exporting needs the package onnx: pip install "nrf[onnx]"') from error
     return onnx

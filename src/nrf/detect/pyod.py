@@ -14,16 +14,11 @@ from nrf.detect.detector import NRFDetector
 from nrf.detect.old_names import OldNames, takes_old_names
 from nrf.detect.settings import Training
 from nrf.detect.tables.columns import Scaling
-from nrf.errors import InputError
+from nrf.errors import needs
 from nrf.models import LatentGenerator
 
-try:
+with needs("pyod", "nrf.detect.pyod"):
     from pyod.models.base import BaseDetector  # type: ignore[import-untyped]
-except ImportError as error:
-    raise InputError(
-        f'nrf.detect.pyod needs PyOD ({error}); install it with `pip install "nrf[pyod]"`, or use '
-        "nrf.detect.NRFDetector, which does not"
-    ) from error
 
 Floats = NDArray[np.float64]
 

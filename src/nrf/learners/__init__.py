@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from nrf.deprecation import former_names
 from nrf.learners.base import Learner, LearnerConfig, Metrics, as_replicas
 from nrf.learners.cd import CDConfig

@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from nrf.config import differences, from_json, to_json
 from nrf.data import Splits
-from nrf.errors import CheckpointError, InputError
+from nrf.errors import CheckpointError, InputError, MissingPackageError
 from nrf.files import require_folder
 from nrf.ranks import Ranks
 from nrf.runs.pictures import Pictures
 from nrf.runs.spec import Preset, load_splits
 from nrf.seeds import require_seed
 from nrf.training import RunFolder, Trainer, use_threads
+
+if TYPE_CHECKING:
+    from nrf.runs.pictures import Pictures
 
 CHANGEABLE = (
     "train.iterations",
@@ -107,7 +110,7 @@ def _train(
     learner = preset.build(data, preset.seeds)
     stored = description | {"event_shape": list(splits.event_shape)}
     trainer = Trainer(learner, data, preset.train, preset.seeds, folder, stored, ranks)
-    pictures = Pictures(preset, folder, splits.event_shape) if preset.train.sample_every and ranks.leads else None
+    pictures = _pictures(preset, folder, splits) if preset.train.sample_every and ranks.leads else None
     if ranks.leads:
         folder.write_description(description)
     if goes_on:
@@ -120,6 +123,15 @@ def _train(
 
     trainer.fit(quiet=quiet or not ranks.leads, label=name, on_log=logged)
     return trainer
+
+
+def _pictures(preset: Preset, folder: RunFolder, splits: Splits) -> Pictures:
+    """What draws samples while training, which needs a package that training does not."""
+    try:
+        from nrf.runs.pictures import Pictures
+    except MissingPackageError as error:
+        raise InputError(f"{error}, or train without pictures: --train.sample-every None") from error
+    return Pictures(preset, folder, splits.event_shape)
 
 
 def _require_same_run(folder: RunFolder, description: dict[str, Any], *, resume: bool) -> bool:

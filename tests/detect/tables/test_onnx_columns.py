@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-import importlib
+import sys
 import warnings
 
 import numpy as np
@@ -290,14 +290,7 @@ def test_the_largest_float_of_32_bits():
 
 def test_without_onnx(monkeypatch):
     encoder = Schema.fit(np.eye(3))
-    real = importlib.import_module
-
-    def fake(name, *args):
-        if name == "onnx":
-            raise ImportError(name)
-        return real(name, *args)
-
-    monkeypatch.setattr(importlib, "import_module", fake)
+    monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(InputError, match=r'pip install "nrf\[onnx\]"'):
         encoder_nodes(encoder)
 

@@ -6,6 +6,7 @@ import datetime as dt
 import gzip
 import io
 import os
+import sys
 import warnings
 
 import numpy as np
@@ -651,10 +652,7 @@ def test_detectors_that_do_not_score_files(tmp_path):
 def test_without_pyarrow_it_is_said(tmp_path, monkeypatch):
     source = text(tmp_path / "x.csv", "a,b\n1,2\n")
 
-    def missing(name):
-        raise ImportError(name)
-
-    monkeypatch.setattr("nrf.detect.tables.texts.importlib.import_module", missing)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(InputError, match=r"install it with `pip install \"nrf\[tables\]\""):
         read_table(source)
 

@@ -287,12 +287,8 @@ def as_table(data: Any) -> nw.DataFrame[Any] | None:
     """The data behind one interface if it has named columns, else ``None``."""
     if isinstance(data, np.ndarray | list | tuple | dict) or sparse.issparse(data):
         return None
-    try:
-        import narwhals.stable.v2 as nw
-    except ImportError as error:
-        if not hasattr(data, "columns"):
-            return None
-        raise InputError('data frames need narwhals; install it with `pip install "narwhals>=2"`') from error
+    import narwhals.stable.v2 as nw
+
     if type(data).__module__.startswith("pyarrow") and hasattr(data, "column_names"):
         _checked_names(list(data.column_names))
         if type(data).__name__ == "RecordBatch":

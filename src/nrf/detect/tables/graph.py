@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nrf.errors import InputError
+from nrf.errors import needs
 
 OPSETS = {"": 17, "ai.onnx.ml": 3}
 """Versions of the operator sets the graph is made of."""
@@ -24,10 +24,8 @@ class Graph:
     """
 
     def __init__(self, names: Sequence[str], *, is_matrix: bool) -> None:
-        try:
+        with needs("onnx", "the export"):
             self.onnx: Any = importlib.import_module("onnx")
-        except ImportError as error:
-            raise InputError('the export needs the package onnx; install it with `pip install "nrf[onnx]"`') from error
         self.prefix = "encoder"
         while any(name.startswith(self.prefix) for name in names):
             self.prefix += "_"

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from nrf.detect.tables.dialect import Dialect
 from nrf.detect.tables.values import Kind
-from nrf.errors import InputError
+from nrf.errors import InputError, needs
 
 DAY = 86_400
 WANTED = {"numeric": "no number", "boolean": "neither true nor false", "datetime": "no ISO date or time"}
@@ -280,7 +280,5 @@ def as_number(text: str) -> float | None:
 
 def arrow(module: str = "") -> Any:
     """pyarrow, which is optional, or one of its modules."""
-    try:
+    with needs("tables", "a file of a table"):
         return importlib.import_module(f"pyarrow.{module}" if module else "pyarrow")
-    except ImportError as error:
-        raise InputError('files of tables need pyarrow; install it with `pip install "nrf[tables]"`') from error

@@ -22,7 +22,7 @@ import torch
 from numpy.typing import NDArray
 
 from nrf.detect import NRFDetector, Training
-from nrf.errors import InputError
+from nrf.errors import InputError, needs
 from nrf.metrics import auroc
 from nrf.reproduce.detectors.sets import Floats, Rows, Task
 
@@ -44,14 +44,8 @@ class Method:
 
     def require(self) -> Any:
         """Its module, or an error that says what to install."""
-        try:
+        with needs("reproduce", self.module):
             return importlib.import_module(self.module)
-        except ImportError as error:
-            missing = error.name or self.module
-            package = '"nrf[pyod]"' if missing.startswith("pyod") else missing.split(".")[0]
-            raise InputError(
-                f"{self.module} cannot be used: {error}; install it with `pip install {package}`"
-            ) from error
 
 
 # ---------------------------------------------------------------------------------------------------------------- ours

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nrf.errors import InputError
+from nrf.errors import InputError, needs
 from nrf.seeds import derive
 
 Floats = NDArray[np.float64]
@@ -263,8 +263,6 @@ def _legacy_seed(rng: np.random.Generator) -> int:
 
 
 def _pandas() -> Any:
-    try:
+    with needs("reproduce", "a data set that is a data frame"):
         import pandas  # type: ignore[import-untyped]
-    except ImportError as error:
-        raise InputError("two of the data sets are data frames; install pandas: `pip install pandas`") from error
     return pandas

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from nrf.errors import needs
 from nrf.metrics import nearest_neighbour_score
 from nrf.reproduce.baselines import DAGMM, DSEBM
 from nrf.reproduce.kddcup.cells import Scores, Split
@@ -55,7 +56,8 @@ def _dagmm(split: Split, seed: int, epochs: int) -> Scores:
 
 
 def _alad(split: Split, seed: int, epochs: int) -> Scores:
-    alad = importlib.import_module("pyod.models.alad").ALAD
+    with needs("reproduce", "ALAD"):
+        alad = importlib.import_module("pyod.models.alad").ALAD
     rows = _subsample(split.splits.train, ALAD_ROWS, seed)
     torch.manual_seed(seed)
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
