@@ -10,6 +10,7 @@ import torch
 from nrf.config import from_json, to_json
 from nrf.errors import InputError
 from nrf.learners import CoopNetConfig, InclusiveConfig, Revision, as_replicas
+from nrf.learners.revision import Revised
 from nrf.models import LatentGenerator
 from nrf.networks import (
     MLPGenerator,
@@ -116,9 +117,9 @@ def test_the_g_of_the_revision_is_the_g_of_the_regression(kind, replicas, target
 
     def far(self, potential, generator, sampler, x, h, rng):
         moved = 2 * h + 1
-        return generator.pull(moved) * generator.sigma**2, moved
+        return Revised(generator.pull(moved) * generator.sigma**2, moved, {})
 
-    monkeypatch.setattr(Revision, "__call__", far)
+    monkeypatch.setattr(Revision, "revised", far)
     learner = _learner(kind, target, replicas, sigma=0.1)
     _in_motion(learner)
     assert not compiled or learner.compile()
@@ -183,7 +184,7 @@ def test_a_revision_that_fails_leaves_running_statistics_in_place(monkeypatch):
     def fails(*args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Revision, "__call__", fails)
+    monkeypatch.setattr(Revision, "revised", fails)
     learner = _learner("perceptrons", "joint")
     with pytest.raises(KeyboardInterrupt):
         _update(learner, "perceptrons")
