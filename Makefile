@@ -37,25 +37,25 @@ test-all: test test-slow
 
 # With the core's dependencies and none of an extra.
 test-core: $(CORE)/.installed
-	$(CORE)/bin/python -m pytest -m "not slow" $(CORE_TESTS) $(PYTEST_ARGS)
+	$(CORE)/bin/python -m pytest $(SPREAD) -m "not slow" $(CORE_TESTS) $(PYTEST_ARGS)
 
 $(CORE)/.installed: pyproject.toml constraints.txt
 	$(call with_torch,$(CORE))
 	$(CORE)/bin/python -m pip install --quiet -c constraints.txt -e . pytest pytest-xdist hypothesis
 	touch $@
 
-CORE_TESTS := tests/test_extras.py tests/test_config.py tests/contracts tests/runs tests/samplers tests/networks \
-	tests/data/test_arrays.py tests/training/test_averages.py tests/training/test_progress.py
+CORE_TESTS := tests/test_extras.py tests/test_config.py tests/contracts tests/data/test_arrays.py \
+	tests/detect/test_features.py tests/runs/test_stored_files.py tests/samplers tests/training/test_progress.py
 
 # With the oldest versions that pyproject.toml allows, torch apart: a part of the tests that uses each of them.
 test-lowest: $(LOWEST)/.installed
-	$(LOWEST)/bin/python -m pytest -m "not slow" $(LOWEST_TESTS) $(PYTEST_ARGS)
+	$(LOWEST)/bin/python -m pytest $(SPREAD) -m "not slow" $(LOWEST_TESTS) $(PYTEST_ARGS)
 
 $(LOWEST)/.installed: pyproject.toml constraints.txt .ci/lowest
 	$(call with_torch,$(LOWEST))
 	$(LOWEST)/bin/python .ci/lowest > $(LOWEST)/lowest.txt
 	$(LOWEST)/bin/python -m pip install --quiet -c $(LOWEST)/lowest.txt -e '.[onnx,reproduce]' \
-		polars onnxruntime pytest hypothesis
+		polars onnxruntime pytest pytest-xdist hypothesis
 	touch $@
 
 LOWEST_TESTS := tests/cli/test_cli.py tests/test_config.py tests/data/test_arrays.py tests/data/test_home.py \
