@@ -15,13 +15,13 @@ from functools import partial
 import numpy as np
 import pandas as pd
 import pytest
+from nrf.reproduce.detectors.methods import CONTROL, METHODS, OURS, Method, find_method, measure
 from sklearn import datasets
 
 from nrf.config import to_json
 from nrf.detect.defaults import recipe_for
 from nrf.errors import InputError
 from nrf.reproduce.detectors.experiment import QUICK, RANK, Detectors, DetectorsConfig, ranks, run_cell
-from nrf.reproduce.detectors.methods import CONTROL, METHODS, OURS, Method, find_method, measure
 from nrf.reproduce.detectors.sets import DATASETS, Task, load
 from nrf.reproduce.runner.cells import Options, reproduce
 from nrf.reproduce.runner.record import Record

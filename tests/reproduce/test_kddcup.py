@@ -9,12 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from nrf.reproduce.kddcup.methods import METHODS, fit_and_measure
 
 from nrf.data import kddcup99 as kdd
 from nrf.reproduce.kddcup import cells
 from nrf.reproduce.kddcup.ablation import CHANGES, DETECTORS, AblationConfig, KDDAblation, changed
 from nrf.reproduce.kddcup.experiment import BEST, QUICK, SAMPLERS, KDDConfig, KDDCup, runs_of, sized
-from nrf.reproduce.kddcup.methods import METHODS, fit_and_measure
 from nrf.reproduce.runner import watch
 from nrf.reproduce.runner.cells import Options, reproduce
 from nrf.reproduce.runner.record import Record

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from nrf.reproduce.one_class.single import CONFIGS, sized
 from scipy.stats import multivariate_normal
 
 from nrf.data import Splits
@@ -15,7 +16,6 @@ from nrf.reproduce.one_class.best import ANSWERS_ALONE, CONTROLS, Best, detect_o
 from nrf.reproduce.one_class.cells import COMPARED, Means
 from nrf.reproduce.one_class.experiment import SYSTEMS, OneClass
 from nrf.reproduce.one_class.paper import METHODS
-from nrf.reproduce.one_class.single import CONFIGS, sized
 from nrf.reproduce.runner.cells import Options, reproduce
 from nrf.reproduce.runner.record import Record
 from nrf.reproduce.runner.watch import values_of

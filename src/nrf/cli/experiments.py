@@ -70,8 +70,8 @@ def reproduce(
         quiet: No progress bar.
     """
     from nrf.reproduce.registry import OURS, PAPER, find_experiment, state
-    from nrf.reproduce.runner.cells import Options
-    from nrf.reproduce.runner.cells import reproduce as run_experiment
+    from nrf.reproduce.runner.run import Options
+    from nrf.reproduce.runner.run import reproduce as run_experiment
 
     if list:
         for known, what in (PAPER | OURS).items():
@@ -86,7 +86,7 @@ def reproduce(
     try:
         run_experiment(experiment, options, say)
     except KeyboardInterrupt as stop:
-        raise _stopped(out, f"{name}-*/cells/*.json", f"{name}-*/**/checkpoints/step-*.safetensors") from stop
+        raise _stopped(out, f"{name}*/cells.jsonl", f"{name}*/**/checkpoints/step-*.safetensors") from stop
     return 0
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from nrf.figures import as_data_uri
+from nrf.figures.style import as_data_uri
 from nrf.files import write_atomically
 from nrf.training.checkpoint import versions
 

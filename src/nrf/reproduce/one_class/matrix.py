@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from nrf.reproduce.one_class.best import Best
 from nrf.reproduce.one_class.cells import WATCHED
-from nrf.reproduce.runner.cells import cell_key
+from nrf.reproduce.runner.experiment import Results, cell_name
 from nrf.reproduce.runner.watch import Curve
 from nrf.runs.presets import find_preset
 from nrf.runs.spec import Preset
@@ -36,9 +34,9 @@ class Line:
         """The sampler's name in the paper's table."""
         return self.method.rsplit(" ", 1)[-1]
 
-    def key(self, label: int, seed: int) -> str:
-        """Of its cell."""
-        return cell_key(self.setting, self.method, label, seed)
+    def cell(self, label: int, seed: int) -> str:
+        """Name of its cell."""
+        return cell_name(self.setting, self.method, label, seed)
 
 
 @dataclass(frozen=True)
@@ -107,12 +105,12 @@ def sized(config: OneClassConfig, line: Line, label: int, seed: int) -> Preset:
     return replace(preset, seed=seed, data=replace(preset.data, normal=label), train=length)
 
 
-def curves_of(config: OneClassConfig, results: Mapping[str, dict[str, Any]], line: Line) -> dict[int, list[Curve]]:
+def curves_of(config: OneClassConfig, results: Results, line: Line) -> dict[int, list[Curve]]:
     """The runs of a line that are there: by class, then by seed."""
     found: dict[int, list[Curve]] = {}
     for label in range(config.classes):
-        keys = [line.key(label, seed) for seed in range(line.seeds)]
-        there = [results[key]["curve"] for key in keys if key in results]
+        names = [line.cell(label, seed) for seed in range(line.seeds)]
+        there = [results[name]["curve"] for name in names if name in results]
         if there:
             found[label] = there
     return found

@@ -7,14 +7,14 @@ Reference:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from nrf.errors import InputError
-from nrf.reproduce.baselines.base import CHUNK, Baseline
+from nrf.reproduce.baselines.network import CHUNK, NetworkBaseline
 
 SMALL, LARGE = ((8, 4), 32), ((32, 64, 128), 128)
 """Channels and length of the code, for MNIST's size and for CIFAR-10's."""
@@ -58,7 +58,7 @@ class Autoencoder(nn.Module):
 
 
 @dataclass
-class DCAE(Baseline):
+class DCAE(NetworkBaseline):
     """A deep convolutional autoencoder; the error of reconstruction is the score, negated.
 
     Example:
@@ -71,7 +71,6 @@ class DCAE(Baseline):
     batch_size: int = 200
     learning_rate: float = 1e-3
     n_axes: ClassVar[int] = 4
-    bounds: tuple[float, float] = field(default=(0.0, 1.0), init=False)
 
     def build(self, shape: tuple[int, ...]) -> nn.Module:
         return _channels_last(Autoencoder(shape))
@@ -79,7 +78,7 @@ class DCAE(Baseline):
     def prepare(self, data: Tensor) -> Tensor:
         """Local contrast, and the training images' range brought to [0, 1]."""
         contrast = _contrast(data)
-        self.bounds = (float(contrast.min()), float(contrast.max()))
+        self.bounds: tuple[float, float] = (float(contrast.min()), float(contrast.max()))
         return self.scaled(data)
 
     def scaled(self, images: Tensor) -> Tensor:
@@ -92,7 +91,7 @@ class DCAE(Baseline):
         return error.mean()
 
     @torch.no_grad()
-    def scores(self, rows: Tensor) -> Tensor:
+    def normality(self, rows: Tensor) -> Tensor:
         images = self.scaled(rows)
         error: Tensor = (self.network(images) - images).square().flatten(1).sum(1)
         return -error
@@ -138,7 +137,7 @@ class DeepSVDD(DCAE):
         return self._distance(batch).mean()
 
     @torch.no_grad()
-    def scores(self, rows: Tensor) -> Tensor:
+    def normality(self, rows: Tensor) -> Tensor:
         return -self._distance(self.scaled(rows))
 
     def _distance(self, images: Tensor) -> Tensor:

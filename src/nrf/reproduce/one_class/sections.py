@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from nrf import figures
 from nrf.reproduce.one_class.best import unpacked
 from nrf.reproduce.one_class.cells import load
+from nrf.reproduce.one_class.matrix import Line, OneClassConfig, curves_of
 from nrf.reproduce.one_class.paper import NAMES
-from nrf.reproduce.one_class.single import Line, OneClassConfig, curves_of
-from nrf.reproduce.runner.cells import Section
+from nrf.reproduce.runner.experiment import Results, Section
 from nrf.reproduce.runner.watch import values_of
 
 Images = NDArray[np.floating]
@@ -29,30 +28,22 @@ PULLED_TEXT = (
 )
 
 
-def curves(config: OneClassConfig, results: Mapping[str, dict[str, Any]]) -> Iterator[Section]:
+def curves(config: OneClassConfig, results: Results) -> Iterator[Section]:
     """AUROC after every epoch, a thin line a run and a thick one for their mean."""
     runs = {line: curves_of(config, results, line) for line in config.lines}
     runs = {line: found for line, found in runs.items() if found}
     if not runs:
         return
-    figure = Figure(figsize=(3.4 * len(runs), 3.4), layout="constrained")
-    for axis, (line, by_class) in zip(
-        figure.subplots(1, len(runs), sharey=True, squeeze=False)[0], runs.items(), strict=True
-    ):
-        lines = [values_of(curve, "AUROC") for of_class in by_class.values() for curve in of_class]
-        for values in lines:
-            axis.plot(range(1, len(values) + 1), values, lw=0.7, alpha=0.6, color=figures.INK)
-        mean = np.mean([values[: min(map(len, lines))] for values in lines], axis=0)
-        axis.plot(range(1, len(mean) + 1), mean, lw=2, color=figures.REVISED)
-        axis.set(title=line.name, xlabel="epoch")
-        axis.title.set_fontsize(8)
-        axis.grid(color=figures.MUTED, alpha=0.2)
-    figure.axes[0].set_ylabel("AUROC on test images")
+    values = {
+        line.name: [values_of(curve, "AUROC") for of_class in by_class.values() for curve in of_class]
+        for line, by_class in runs.items()
+    }
+    figure = figures.epochs(values, "AUROC on test images", mean=True)
     text = "A thin line a class and seed, the thick one their mean. A user gets the right end."
     yield Section("From epoch to epoch", text, (), {"epochs": (figure, "AUROC against epochs.")})
 
 
-def pictures(config: OneClassConfig, results: Mapping[str, dict[str, Any]]) -> Iterator[Section]:
+def pictures(config: OneClassConfig, results: Results) -> Iterator[Section]:
     """The most and least typical test images of some classes, and anomalies on their way to normal."""
     typical: dict[str, Images] = {}
     pulled: dict[str, Images] = {}
@@ -77,10 +68,10 @@ def pictures(config: OneClassConfig, results: Mapping[str, dict[str, Any]]) -> I
 
 
 def _first_classes(
-    config: OneClassConfig, line: Line, results: Mapping[str, dict[str, Any]], key: str = "typical"
+    config: OneClassConfig, line: Line, results: Results, key: str = "typical"
 ) -> dict[int, tuple[dict[str, Any], Images]]:
     """Of the first classes whose cell has that key: the cell of a line, and the test images in [0, 1]."""
-    cells = {label: results.get(line.key(label, 0), {}) for label in range(config.classes)}
+    cells = {label: results.get(line.cell(label, 0), {}) for label in range(config.classes)}
     there = [label for label, cell in cells.items() if key in cell][:SHOWN_CLASSES]
     found = {}
     for label in there:
