@@ -210,9 +210,12 @@ def _run_missing(name: str, cells: Sequence[Cell], folder: Path, store: CellFile
     began = time.time() - spent
     deadline = Deadline(math.inf if options.max_hours is None else time.time() + 3600 * options.max_hours)
 
+    begun: list[str] = []
+
     def work() -> Iterator[Any]:
         for cell in missing:
             if time.time() < deadline.at:
+                begun.append(cell.name)
                 yield delayed(_compute)(cell, folder, deadline, began)
 
     # Workers watch from their start on, not from their first cell: they may never get one.
@@ -223,7 +226,7 @@ def _run_missing(name: str, cells: Sequence[Cell], folder: Path, store: CellFile
             advance(finished)
             if store is not None:
                 store.take_from(file)
-    if missing:
+    if begun:
         file.add([{"wall_seconds": round(time.time() - began, 1)}])
     if store is not None:
         store.take_from(file)
