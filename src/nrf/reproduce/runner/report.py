@@ -56,6 +56,13 @@ class Table:
         )
         return f"<div class=scroll><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
 
+    def as_markdown(self) -> str:
+        """The same for a page of Markdown."""
+        rows = [self.header, ["---"] * len(self.header), *self.rows]
+        lines = ["| " + " | ".join(cell.replace("|", r"\|") for cell in row) + " |" for row in rows]
+        lines[1] = "|" + "---|" * len(self.header)
+        return "\n".join(lines)
+
     def as_text(self) -> str:
         """The same for a terminal."""
         cells = [list(self.header), *map(list, self.rows)]
