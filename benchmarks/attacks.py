@@ -4,8 +4,8 @@
     python benchmarks/attacks.py writers files   # some
 
 - ``train``: SIGKILL `nrf train` at random moments and resume it, by ``kill_resume.py``; the end must be bit-equal.
-- ``reproduce``: the same with `nrf reproduce --jobs 2`; no finished cell may be lost, records and weights must be equal,
-  no worker may survive.
+- ``reproduce``: the same with `nrf reproduce --jobs 2`; no finished cell may be lost, no worker may survive, and
+  records and weights must be equal.
 - ``detect``: the same with `nrf detect fit` over an existing detector and `nrf detect score` over existing scores; what
   is there must be the old or the new one, whole, and the next command must sweep what was left.
 - ``writers``: two `nrf train --resume` of one folder at once; one must be refused, the other must not notice.

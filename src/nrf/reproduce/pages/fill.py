@@ -1,4 +1,4 @@
-"""Tables between markers in Markdown: ``<!-- table: NAME -->`` and ``<!-- end -->``."""
+"""Tables between markers in Markdown, lines of their own: ``<!-- table: NAME -->`` and ``<!-- end -->``."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ TABLES: dict[str, Callable[[Records], Table]] = {
 }
 """By the name in the marker."""
 
-_BLOCK = re.compile(r"(<!-- table: (?P<name>[^>]*?) -->\n)(?P<table>.*?)(<!-- end -->)", flags=re.DOTALL)
-_MARKER = re.compile(r"<!-- (?:table: .*?|end) -->")
+_BLOCK = re.compile(r"^(<!-- table: (?P<name>[^>\n]*) -->\n)(?P<table>.*?)^(<!-- end -->)$", re.DOTALL | re.MULTILINE)
+_MARKER = re.compile(r"^<!-- (?:table: .*|end) -->$", re.MULTILINE)
 
 
 def fill(text: str, records: Records, where: str = "page") -> str:
