@@ -83,6 +83,34 @@ def test_no_unpickling_anywhere():
                 assert any(k.arg == "weights_only" and ast.unparse(k.value) == "True" for k in call.keywords), path
 
 
+SAME_MEANING = {
+    "__init__": "a package",
+    "base": "what all of its room have in common",
+    "cells": "pieces of work of an experiment",
+    "experiment": "what an experiment is, or one",
+    "ablation": "one change at a time",
+    "registry": "what there is, by name",
+    "coopnet": "cooperative training, its sampler and its learner",
+    "gmm": "the 32-mode mixture",
+    "digits": "scikit-learn's digits",
+    "kddcup": "KDDCUP",
+    "mnist": "MNIST",
+    "cifar10": "CIFAR-10",
+    "train": "training of a preset, and its command",
+    "trained": "trained models, and their commands",
+}
+"""Base names that several modules may have."""
+
+
+def test_a_name_has_one_meaning():
+    """Two modules of one base name are a trap for whoever searches by it."""
+    names = [path.stem for path in FILES] + [path.parent.name for path in FILES if path.stem == "__init__"]
+    twice = {name for name in names if names.count(name) > 1}
+    rooms = {path.name for path in ROOT.iterdir() if path.is_dir()}  # reproduce/samplers is about samplers, say
+    commands = {path.stem for path in (ROOT / "cli").glob("*.py")}
+    assert twice - set(SAME_MEANING) - rooms - commands <= {"files"}  # those of the package, and those of tables
+
+
 def test_every_room_is_in_the_architecture_page():
     page = (PROJECT / "docs" / "architecture.md").read_text()
     rooms = {_room(p) for p in FILES} - {"", "__main__", "_version"}

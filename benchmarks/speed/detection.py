@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from nrf.detect import NRFDetector, Training
 from nrf.errors import InputError
-from nrf.reproduce.detectors.methods import find_method, measure
+from nrf.reproduce.baselines import find_baseline, shortened
+from nrf.reproduce.detectors.cells import measure
 from nrf.reproduce.detectors.sets import Task
 from nrf.reproduce.runner.record import Row
 from speed.timing import QUICK, Block, Effort, in_turn
@@ -74,7 +75,8 @@ def detectors(effort: Effort) -> Iterator[Row]:
                 before, seconds = spent[name]
                 if seconds * (size / before) ** GROWS.get(name, 1.0) > LONGEST:
                     continue
-            found = measure(find_method(name, quick=effort is QUICK), task, 0)
+            system = find_baseline(name)
+            found = measure(shortened(system) if effort is QUICK else system, task, 0)
             spent[name] = size, found["fit_seconds"]
             case = f"{size:,} rows"
             yield Row(name, "seconds to fit", found["fit_seconds"], case=case)

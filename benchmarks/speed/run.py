@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from nrf.errors import InputError
-from nrf.reproduce.runner.record import Record, Row, commit, machine
+from nrf.reproduce.runner.record import Record, Row, commit, machine, require_clean
 from nrf.training.checkpoint import versions
 from speed.detection import detectors, growth, scoring
 from speed.generation import generation
@@ -44,6 +44,8 @@ def bench(
     unknown = [name for name in only if name not in SECTIONS]
     if unknown:
         raise InputError(f"unknown section {unknown[0]!r}; known are {', '.join(SECTIONS)}")
+    if results is not None:
+        require_clean(results, "--results")
     started, rows = time.time(), []
     for name in only or SECTIONS:
         for row in SECTIONS[name](QUICK if quick else Effort()):

@@ -19,12 +19,12 @@ import nrf.cli.detect as cli
 from nrf.cli import main
 from nrf.cli.parsing import parse
 from nrf.detect import NRFDetector
-from nrf.detect.drawing import contribution_bars
 from nrf.detect.explain import Change, Explanation
 from nrf.detect.storage import _digest
 from nrf.detect.tables import stream as stream_module
 from nrf.detect.tables.files import FileColumns
 from nrf.detect.tables.stream import read_table
+from nrf.figures import contribution_bars
 
 pa = pytest.importorskip("pyarrow")
 csv = pytest.importorskip("pyarrow.csv")

@@ -9,22 +9,22 @@ import os
 import random
 import sys
 import types
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 import pytest
 from sklearn import datasets
 
-from nrf.config import to_json
-from nrf.detect.defaults import spec_for
 from nrf.errors import InputError
-from nrf.reproduce.detectors.experiment import QUICK, RANK, Detectors, DetectorsConfig, ranks, run_cell
-from nrf.reproduce.detectors.methods import CONTROL, METHODS, OURS, Method, find_method, measure
+from nrf.reproduce.baselines import BASELINES, Baseline, find_baseline, shortened
+from nrf.reproduce.baselines.ours import NRF, detector_defaults
+from nrf.reproduce.detectors import experiment
+from nrf.reproduce.detectors.cells import measure, run_cell
+from nrf.reproduce.detectors.experiment import CONTROL, METHODS, OURS, QUICK, RANK, Detectors, DetectorsConfig, ranks
 from nrf.reproduce.detectors.sets import DATASETS, Task, load
-from nrf.reproduce.runner.cells import Options, reproduce
 from nrf.reproduce.runner.record import Record
+from nrf.reproduce.runner.run import Options, reproduce
 
 NUMBERS = {"auroc", "average_precision", "fit_seconds", "score_seconds"}
 
@@ -123,7 +123,7 @@ def test_shuffled_anomalies_are_normal_column_by_column(name):
     _, test = task.as_numbers()
     far = np.abs(test[task.labels == 1].mean(0) - test[task.labels == 0].mean(0))
     assert far.max() < 0.35
-    assert measure(METHODS["1-NN"], task, 0)["auroc"] > 0.65
+    assert measure(find_baseline("1-NN"), task, 0)["auroc"] > 0.65
 
 
 def test_tables_have_what_their_names_say():
@@ -147,7 +147,7 @@ def test_an_unknown_data_set_is_named():
 @pytest.mark.usefixtures("_tqdm")
 @pytest.mark.parametrize("name", [name for name in METHODS if name not in (CONTROL, "ALAD")])
 def test_scores_are_high_for_normal_rows(name, ring):
-    result = measure(METHODS[name], ring, 0)
+    result = measure(find_baseline(name), ring, 0)
     assert set(result) == NUMBERS | {"warnings"}
     assert result["auroc"] > 0.9
     assert result["average_precision"] > 0.9
@@ -157,15 +157,14 @@ def test_scores_are_high_for_normal_rows(name, ring):
 
 def test_alad_points_the_same_way(ring):
     """At its defaults PyOD's ALAD scores with dropout on, and hardly sees the ring; without dropout it does."""
-    calm = partial(METHODS["ALAD"].fit, dropout_rate=0.0)
-    assert measure(replace(METHODS["ALAD"], fit=calm), ring, 0)["auroc"] > 0.65
+    assert measure(find_baseline("ALAD", dropout_rate=0.0), ring, 0)["auroc"] > 0.65
 
 
 @pytest.mark.usefixtures("_tqdm", "no_global_randomness")
 @pytest.mark.parametrize("name", METHODS)
 def test_a_method_hangs_on_its_seed_and_leaves_no_trace(name, ring, capsys):
     numbers, words, hashing = np.random.get_state()[1].copy(), random.getstate(), os.environ.get("PYTHONHASHSEED")  # noqa: NPY002
-    method = find_method(name, quick=True)
+    method = shortened(find_baseline(name))
     first, again = measure(method, ring, 1), measure(method, ring, 1)
     assert first["auroc"] == again["auroc"]
     assert first["average_precision"] == again["average_precision"]
@@ -178,34 +177,49 @@ def test_a_method_hangs_on_its_seed_and_leaves_no_trace(name, ring, capsys):
 def test_ours_are_the_defaults_and_get_the_table_itself():
     given = []
 
-    def fit(train, seed):
-        given.append(train)
-        return lambda rows: np.arange(len(rows), 0, -1)
+    @dataclass
+    class Falling(Baseline):
+        def learn(self, rows):
+            given.append(rows)
+
+        def scores(self, rows):
+            return np.arange(len(rows), 0, -1)
+
+    @dataclass
+    class OfTables(Falling):
+        takes_tables = True
 
     task = load("mixed, with holes", 0, 30)
-    assert measure(Method(fit, takes_tables=True), task, 0)["auroc"] == 1.0
+    assert measure(OfTables(), task, 0)["auroc"] == 1.0
     assert given[0] is task.train
-    measure(Method(fit), task, 0)
+    measure(Falling(), task, 0)
     assert isinstance(given[1], np.ndarray)
-    assert all(METHODS[name].takes_tables for name in (*OURS, CONTROL))
-    assert METHODS["NRF"].fit.__name__ == "_nrf"
+    assert all(BASELINES[name].takes_tables for name in (*OURS, CONTROL))
+    assert BASELINES["NRF"] == NRF()
 
 
 def test_the_neighbours_are_the_right_ones():
     rows = np.array([[0.0], [1.0], [2.0], [3.0], [4.0]])
     for name, far in (("1-NN", -1.0), ("5-NN", -5.0)):
-        assert METHODS[name].fit(rows, 0)(np.array([[5.0]])).tolist() == [far]
+        assert find_baseline(name).fit(rows).score_samples(np.array([[5.0]])).tolist() == [far]
 
 
 def test_warnings_are_kept():
-    result = measure(find_method("NRF", quick=True), load("digit 0", 0, 40), 0)
+    result = measure(shortened(find_baseline("NRF")), load("digit 0", 0, 40), 0)
     assert any("columns left out" in text for text in result["warnings"])
 
 
 def test_scores_that_are_not_finite_are_an_error(ring):
-    broken = Method(lambda train, seed: lambda rows: np.full(len(rows), np.nan))
+    @dataclass
+    class Broken(Baseline):
+        def learn(self, rows):
+            pass
+
+        def scores(self, rows):
+            return np.full(len(rows), np.nan)
+
     with pytest.raises(InputError, match="'ring', seed 4, is not finite"):
-        measure(broken, ring, 4)
+        measure(Broken(), ring, 4)
 
 
 def test_what_is_missing_is_named_before_any_work(monkeypatch, tmp_path):
@@ -234,14 +248,14 @@ def test_ranks_share_ties():
 
 @pytest.mark.usefixtures("_tqdm")
 def test_cells_go_seed_by_seed(tmp_path):
-    experiment, config = Detectors(), DetectorsConfig()
-    cells = experiment.cells(config, tmp_path)
+    study, config = Detectors(), DetectorsConfig()
+    cells = study.cells(config, tmp_path)
     assert len(DATASETS) >= 14
-    assert len(cells) == len(DATASETS) * len(METHODS) * 5 == len({cell.key for cell in cells})
+    assert len(cells) == len(DATASETS) * len(METHODS) * 5 == len({cell.name for cell in cells})
     first = cells[: len(DATASETS) * len(METHODS)]
-    assert all(cell.key.startswith("0-") for cell in first)
-    assert all(cell.key.replace("-", "").isalnum() for cell in cells)
-    assert list(experiment.seeds(config)) == [0, 1, 2, 3, 4]
+    assert all(cell.name.startswith("0-") for cell in first)
+    assert all(cell.name.replace("-", "").isalnum() for cell in cells)
+    assert list(study.seeds(config)) == [0, 1, 2, 3, 4]
 
 
 def test_numbers_land_in_their_rows(tmp_path):
@@ -250,11 +264,12 @@ def test_numbers_land_in_their_rows(tmp_path):
     made = {("iris", "NRF"): 0.9, ("wine", "NRF"): 0.7, ("iris", "1-NN"): 0.8, ("wine", "1-NN"): 0.7}
     results = {}
     for cell in Detectors().cells(config, tmp_path):
-        _, dataset, method, seed = cell.compute.args
+        dataset, seed = cell.settings["dataset"], cell.settings["seed"]
+        method = next(name for name in config.methods if BASELINES[name] == cell.settings["system"])
         value = made.get((dataset, method), 1.0) - 0.1 * seed
         seconds = {"fit_seconds": 1.0 + 2 * seed, "score_seconds": 0.5}
-        results[cell.key] = {"auroc": value, "average_precision": value / 2, **seconds, "warnings": []}
-    outcome = Detectors().summarise(config, results, tmp_path)
+        results[cell.name] = {"auroc": value, "average_precision": value / 2, **seconds, "warnings": []}
+    outcome = Detectors().summarise(config, results, {})
     by = {(row.method, row.metric, row.case): row for row in outcome.rows}
     row = by["NRF", "AUROC", "iris"]
     assert (row.mean, row.sd, row.n) == (pytest.approx(0.85), pytest.approx(0.1 / 2**0.5), 2)
@@ -273,17 +288,20 @@ def test_numbers_land_in_their_rows(tmp_path):
 
 def test_one_seed_has_no_spread(tmp_path):
     config = replace(QUICK, datasets=("iris",), methods=("1-NN",), seeds=1)
-    results = {cell.key: cell.compute() for cell in Detectors().cells(config, tmp_path)}
-    outcome = Detectors().summarise(config, results, tmp_path)
+    results = {cell.name: cell.compute(tmp_path) for cell in Detectors().cells(config, tmp_path)}
+    outcome = Detectors().summarise(config, results, {})
     assert {row.sd for row in outcome.rows} == {None}
 
 
-def test_other_defaults_of_ours_are_another_experiment():
-    """The settings name the folder of the cells, so they must tell old defaults from new ones."""
-    changed = replace(DetectorsConfig(), defaults=(spec_for(100, (60,), {"sigma": 0.123}),))
-    settings = to_json(DetectorsConfig())
-    assert json.dumps(settings) != json.dumps(to_json(changed))
-    assert "sigma" in json.dumps(settings)
+def test_other_defaults_of_ours_are_other_cells(tmp_path, monkeypatch):
+    """Nobody names them, and yet a cell hangs on them."""
+    config = DetectorsConfig(("iris",), ("NRF", "1-NN"), 1)
+    ours, neighbour = (cell.described() for cell in Detectors().cells(config, tmp_path))
+    assert "sigma" in json.dumps(ours)
+    monkeypatch.setitem(experiment.DEFAULTS, "defaults", [detector_defaults(99, 61)])
+    other, same = Detectors().cells(config, tmp_path)
+    assert not other.has(1, ours)
+    assert same.has(1, neighbour)
 
 
 def test_quick_writes_every_row(tmp_path):
@@ -302,4 +320,5 @@ def test_quick_writes_every_row(tmp_path):
     assert (folder / "detectors" / "auroc.png").is_file()
     assert "mean rank" in "".join(said)
     assert "By data set" in (folder / "report.html").read_text()
-    assert run_cell(QUICK, "iris", "1-NN", 0)["auroc"] == run_cell(QUICK, "iris", "1-NN", 0)["auroc"]
+    found = [run_cell(find_baseline("1-NN"), "iris", 0, 60)["auroc"] for _ in range(2)]
+    assert found[0] == found[1]

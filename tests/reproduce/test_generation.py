@@ -16,10 +16,10 @@ from nrf.learners import InclusiveConfig, SNGANConfig, WGANGPConfig
 from nrf.networks.classifier import Classifier
 from nrf.reproduce.generation import cells as generation_runs
 from nrf.reproduce.generation import interpolation
-from nrf.reproduce.generation.cells import CONFIGS, GenerationConfig, revises, sized
+from nrf.reproduce.generation.cells import CONFIGS, KINDS, GenerationConfig, kinds_of, sized
 from nrf.reproduce.generation.experiment import Generation
 from nrf.reproduce.generation.interpolation import Interpolation
-from nrf.reproduce.runner.cells import Options, reproduce
+from nrf.reproduce.runner.run import Options, reproduce
 from nrf.runs import judge
 from nrf.runs.presets import find_preset
 from nrf.runs.train import train
@@ -65,7 +65,7 @@ def test_the_experiment_makes_its_table_curves_and_grids(invented, tmp_path, nam
 def test_inception_scores_at_the_end_are_over_ten_draws_of_5000():
     """The paper: "generate 5000 images 10 times and compute the average inception score and the standard deviation"."""
     for name in ("cifar10-generation", "ablation"):
-        assert (CONFIGS[name].draws, CONFIGS[name].samples) == (10, 5000)
+        assert (CONFIGS[name].size.draws, CONFIGS[name].size.samples) == (10, 5000)
 
 
 def test_each_draw_of_a_score_is_of_as_many_images_as_one_has(invented, monkeypatch):
@@ -76,11 +76,11 @@ def test_each_draw_of_a_score_is_of_as_many_images_as_one_has(invented, monkeypa
     )
     distances = []
     monkeypatch.setattr(judge, "frechet_distance", lambda real, fake: distances.append(len(fake)) or 0.0)
-    config = replace(Generation("cifar10-generation").config(quick=True), samples=30, draws=3, final_samples=60)
-    line = config.lines[1]  # generation alone
-    preset = sized(config, line)
+    quick = Generation("cifar10-generation").quick
+    size, line = replace(quick.size, samples=30, draws=3, final_samples=60), quick.lines[1]  # generation alone
+    preset = sized(size, line)
     model = TrainedModel(preset, *preset.networks((3, 32, 32), preset.seed), (3, 32, 32), 0)
-    found = generation_runs._final(config, line, judge.judge(generation_runs.dataset(None)), model)
+    found = generation_runs._final(kinds_of(line), size, judge.judge(generation_runs.dataset(None)), model)
     assert seen == [(90, 3)]
     assert distances == [30, 60]  # of one draw to the test images, of as many as are asked for to the training images
     assert found["generation: IS-c10 SD"] > 0
@@ -125,31 +125,34 @@ def test_with_inceptions_weights_the_papers_numbers_stand_beside():
     from nrf.reproduce.generation.experiment import _rows
 
     line = next(line for line in CONFIGS["cifar10-generation"].lines if line.paper[0] == 7.58)
-    rows = {row.metric: row for row in _rows(CONFIGS["cifar10-generation"], line, result)}
+    rows = {row.metric: row for row in _rows(line, result)}
     assert (rows["IS"].paper, rows["IS"].sd, rows["FID"].paper) == (7.58, 0.1, 25.5)
 
 
 def test_a_run_ends_when_its_time_is_over(invented, tmp_path):
-    config = replace(Generation("cifar10-generation").config(quick=True), iterations=1000, minutes=1e-9)
-    found = generation_runs.run_cell(config, config.lines[0], tmp_path)
+    quick = Generation("cifar10-generation").quick
+    size = replace(quick.size, iterations=1000, minutes=1e-9)
+    cell = sized(size, quick.lines[0]), KINDS, size, None, tmp_path
+    found = generation_runs.run_cell(*cell)
     assert [point["step"] for point in found["curve"]] == [1]  # not at the next measurement only, which would be 2
-    again = generation_runs.run_cell(config, config.lines[0], tmp_path)  # as after a kill
+    again = generation_runs.run_cell(*cell)  # as after a kill
     assert again == found
 
 
 def test_a_run_is_measured_every_so_often_and_at_its_end(invented, tmp_path):
-    config = replace(Generation("ablation").config(quick=True), iterations=5)
-    found = generation_runs.run_cell(config, config.lines[0], tmp_path)
+    quick = Generation("ablation").quick
+    size = replace(quick.size, iterations=5)
+    found = generation_runs.run_cell(sized(size, quick.lines[0]), KINDS, size, None, tmp_path)
     assert [point["step"] for point in found["curve"]] == [2, 4, 5]
 
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_lines_share_networks_and_differ_in_the_method(name):
     config = CONFIGS[name]
-    presets = {line.key: sized(config, line) for line in config.lines}
+    presets = {line.cell: sized(config.size, line) for line in config.lines}
     assert len(presets) == len(config.lines)
     widths = {(preset.potential.width, preset.generator.width) for preset in presets.values()}
-    assert widths == {(config.width, config.width)}
+    assert widths == {(config.size.width, config.size.width)}
     learners = {type(preset.learner) for preset in presets.values()}
     wanted = {
         "cifar10-generation": {InclusiveConfig, SNGANConfig, WGANGPConfig},
@@ -158,13 +161,13 @@ def test_lines_share_networks_and_differ_in_the_method(name):
     }
     assert learners == wanted[name]
     for line in config.lines:
-        assert revises(line) == isinstance(presets[line.key].learner, InclusiveConfig)
+        assert (kinds_of(line) == KINDS) == isinstance(presets[line.cell].learner, InclusiveConfig)
 
 
 def test_rates_are_those_of_the_line_and_chosen_without_the_test_images(invented):
     config = CONFIGS["generation-rates"]
     for line in config.lines:
-        learner = sized(config, line).learner
+        learner = sized(config.size, line).learner
         assert (learner.potential_lr, learner.generator_lr) == line.rates
     whole, splits = _cifar(), generation_runs.dataset(None, 40)
     assert np.array_equal(splits.train, whole.train[:80])

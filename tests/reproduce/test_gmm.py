@@ -18,8 +18,9 @@ from nrf.networks import MLPGenerator
 from nrf.reproduce.gmm import cells as gmm_cells
 from nrf.reproduce.gmm.cells import BESIDE, QUICK, SETTINGS, GMMConfig, Method, field_numbers, methods, samples_of
 from nrf.reproduce.gmm.experiment import Mixture, oracle_rows
-from nrf.reproduce.runner.cells import STOP_AT, Options, OutOfTime, reproduce
+from nrf.reproduce.runner.experiment import Deadline, OutOfTime
 from nrf.reproduce.runner.record import Record
+from nrf.reproduce.runner.run import Options, reproduce
 from nrf.runs.presets import find_preset
 from nrf.runs.trained import TrainedModel
 
@@ -30,7 +31,7 @@ def test_every_learner_is_in_both_settings():
         learners = {type(m.preset.learner) for m in found if m.setting == setting}
         assert learners == set(LEARNERS.values())
     assert [m.name for m in found if m.setting == "best"] == ["inclusive-NRF"]
-    assert len({m.key for m in found}) == len(found)
+    assert len({m.cell for m in found}) == len(found)
 
 
 def test_the_papers_own_methods_in_the_scripts_setting_have_the_papers_length():
@@ -42,7 +43,7 @@ def test_the_papers_own_methods_in_the_scripts_setting_have_the_papers_length():
 
 
 def test_cheap_methods_come_first(tmp_path):
-    keys = [cell.key for cell in Mixture().cells(GMMConfig(), tmp_path)]
+    keys = [cell.name for cell in Mixture().cells(GMMConfig(), tmp_path)]
     assert keys.index("released-gan") < keys.index("released-inclusive-nrf")
     assert keys.index("paper-gan") < keys.index("paper-inclusive-nrf")
 
@@ -97,7 +98,8 @@ def test_kernel_likelihoods_are_of_the_same_points(monkeypatch):
     monkeypatch.setattr(gmm_cells, "kernel_log_likelihood", lambda samples, points: seen.append(points) or 0.0)
     method = next(m for m in methods(QUICK) if m.name == "GAN" and m.setting == "released")
     generator = method.preset.generator.build((2,))
-    gmm_cells._numbers(QUICK, method, TrainedModel(method.preset, Truth(1.0), generator, (2,), 0), seed=0)
+    trained = TrainedModel(method.preset, Truth(1.0), generator, (2,), 0)
+    gmm_cells._numbers(method, trained, seed=0, draws=QUICK.draws, grid_side=QUICK.grid_side)
     (points,) = seen
     np.testing.assert_array_equal(points, gmm.reported())
 
@@ -125,16 +127,13 @@ def test_a_run_stops_when_the_time_is_over_and_goes_on(tmp_path):
     options = Options(tmp_path, tmp_path, jobs=1, quick=True, quiet=True, lines=("GAN, paper",), max_hours=0.0)
     with pytest.raises(InputError, match="cells are missing"):
         reproduce(Mixture(), options, lambda text: None)
-    method = next(m for m in methods(QUICK) if m.key == "paper-gan")
+    method = next(m for m in methods(QUICK) if m.cell == "paper-gan")
     method = replace(method, preset=replace(method.preset, train=replace(method.preset.train, log_every=2)))
-    token = STOP_AT.set(0.0)
-    try:
-        with pytest.raises(OutOfTime):
-            gmm_cells.train_and_measure(QUICK, method, tmp_path)
-    finally:
-        STOP_AT.reset(token)
-    assert TrainedModel.load(tmp_path / "runs" / method.key).step == 2
-    assert gmm_cells.train_and_measure(QUICK, method, tmp_path)["iterations"] == 20
+    run = tmp_path / "run"
+    with pytest.raises(OutOfTime):
+        gmm_cells.train_and_measure(method, QUICK.draws, QUICK.grid_side, run, Deadline(0.0))
+    assert TrainedModel.load(run).step == 2
+    assert gmm_cells.train_and_measure(method, QUICK.draws, QUICK.grid_side, run)["iterations"] == 20
 
 
 @pytest.mark.slow

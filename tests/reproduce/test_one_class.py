@@ -9,15 +9,17 @@ import pytest
 from scipy.stats import multivariate_normal
 
 from nrf.data import Splits
+from nrf.reproduce.baselines import has_epochs
+from nrf.reproduce.baselines.from_scikit import kernel_log_density
 from nrf.reproduce.one_class import ablation, cells
 from nrf.reproduce.one_class import best as one_class_best
 from nrf.reproduce.one_class.best import ANSWERS_ALONE, CONTROLS, Best, detect_on, packed, unpacked
-from nrf.reproduce.one_class.cells import COMPARED, Means
+from nrf.reproduce.one_class.cells import COMPARED, TRAINED, systems
 from nrf.reproduce.one_class.experiment import SYSTEMS, OneClass
+from nrf.reproduce.one_class.matrix import CONFIGS, sized
 from nrf.reproduce.one_class.paper import METHODS
-from nrf.reproduce.one_class.single import CONFIGS, sized
-from nrf.reproduce.runner.cells import Options, reproduce
 from nrf.reproduce.runner.record import Record
+from nrf.reproduce.runner.run import Options, reproduce
 from nrf.reproduce.runner.watch import values_of
 
 
@@ -47,7 +49,7 @@ def invented(monkeypatch):
 @pytest.mark.parametrize("name", CONFIGS)
 def test_every_line_has_its_preset_and_every_cell_its_place(name, tmp_path):
     experiment = OneClass(name)
-    config = experiment.config(quick=False)
+    config = experiment.whole
     assert [line.setting for line in config.detectors] == ["best", "components"]
     assert len(config.detectors) + len(config.pairs) == len(config.lines)
     for line in config.pairs:
@@ -56,23 +58,25 @@ def test_every_line_has_its_preset_and_every_cell_its_place(name, tmp_path):
         assert preset.data.name == config.dataset
         assert line.sampler in METHODS
     found = experiment.cells(config, tmp_path)
-    assert len({cell.key for cell in found}) == len(found)
+    assert len({cell.name for cell in found}) == len(found)
     assert all(cell.place is not None for cell in found)
     assert {cell.place.label for cell in found} == set(range(10))
 
 
 @pytest.mark.parametrize("name", COMPARED)
 def test_compared_systems_beat_chance(invented, name, tmp_path):
-    config = replace(OneClass("mnist-one-class").config(quick=True), max_train=None)
-    task = cells.load("mnist", 0)
-    numbers = cells.compare(name, task, Means(sized(config, config.pairs[0], 0, 0), epochs=8, kept=tmp_path))
+    config = OneClass("mnist-one-class").quick
+    found = systems(sized(config, config.pairs[0], 0, 0), epochs=8)
+    assert tuple(found) == COMPARED
+    assert has_epochs(found[name]) == (name in TRAINED)
+    numbers = cells.compare(found[name], cells.load("mnist", 0), 0, tmp_path)
     assert 0 <= numbers["average precision"] <= 100
     if name not in ("untrained potential", "Deep SVDD"):  # a few seconds of training do not bring it there
         assert numbers["AUROC"] > 90
 
 
 def test_a_pair_is_trained_on_its_class_and_looked_at_after_every_epoch(invented, tmp_path):
-    config = replace(OneClass("mnist-one-class").config(quick=False), epochs=3, n_steps=2)
+    config = replace(OneClass("mnist-one-class").whole, epochs=3, n_steps=2)
     preset = sized(config, config.pairs[0], 1, 0)
     preset = replace(
         preset,
@@ -138,7 +142,7 @@ def test_the_experiment_makes_its_tables_and_pictures(invented, tmp_path, monkey
     else:
         options = replace(options, classes=(1,))
     record = reproduce(OneClass(name), options, said.append)
-    assert Record.read(next((tmp_path / "runs").glob(f"{name}-*/{name}.json"))).rows == record.rows
+    assert Record.read(next((tmp_path / "runs").glob(f"{name}-quick/{name}.json"))).rows == record.rows
     columns = {row.column for row in record.rows if row.preset == "best" and row.metric == "AUROC"}
     assert columns == {"last", "selected", "oracle"}
     assert {row.method for row in record.rows if row.quoted} == {"AnoGAN"}
@@ -150,13 +154,13 @@ def test_the_experiment_makes_its_tables_and_pictures(invented, tmp_path, monkey
 
 
 def test_what_two_systems_have_in_common_is_learned_once(invented, tmp_path, monkeypatch):
-    config = OneClass("mnist-one-class").config(quick=True)
-    task, means = cells.load("mnist", 0), Means(sized(config, config.pairs[0], 0, 0), epochs=2, kept=tmp_path)
-    alone = cells.compare("Deep SVDD", task, replace(means, kept=None))
-    first = cells.compare("DCAE", task, means)
+    config = OneClass("mnist-one-class").quick
+    task, found = cells.load("mnist", 0), systems(sized(config, config.pairs[0], 0, 0), epochs=2)
+    alone = cells.compare(found["Deep SVDD"], task, 0)
+    first = cells.compare(found["DCAE"], task, 0, tmp_path)
     monkeypatch.setattr("nrf.reproduce.baselines.DCAE.build", None)  # not needed again
-    assert cells.compare("DCAE", task, means)["AUROC"] == first["AUROC"]
-    assert cells.compare("Deep SVDD", task, means)["AUROC"] == alone["AUROC"]
+    assert cells.compare(found["DCAE"], task, 0, tmp_path)["AUROC"] == first["AUROC"]
+    assert cells.compare(found["Deep SVDD"], task, 0, tmp_path)["AUROC"] == alone["AUROC"]
 
 
 @pytest.mark.parametrize("name", ablation.CONFIGS)
@@ -176,4 +180,4 @@ def test_kernel_density_where_dimensions_are_many():
     train, rows = rng.normal(size=(30, 120)), rng.normal(size=(7, 120))
     each = [[multivariate_normal(mean, 0.25).logpdf(row) for mean in train] for row in rows]
     want = [np.logaddexp.reduce(of_row) - np.log(30) for of_row in each]
-    np.testing.assert_allclose(cells.kernel_log_density(train, rows, 0.5), want, rtol=1e-8)
+    np.testing.assert_allclose(kernel_log_density(train, rows, 0.5), want, rtol=1e-8)

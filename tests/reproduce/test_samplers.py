@@ -11,7 +11,7 @@ from nrf.metrics import perfect_kl
 from nrf.reproduce.samplers.cells import (
     EXACT,
     STOCHASTIC,
-    StudyConfig,
+    RunConfig,
     effective_samples,
     gradient_bias,
     kl_curve,
@@ -22,16 +22,17 @@ from nrf.reproduce.samplers.cells import (
 from nrf.samplers import BAOAB, SGHMC, SGLD, run
 from nrf.targets import JointTarget
 
-SMALL = StudyConfig(dim_x=5, dim_h=5, chains=400, steps=800, every=100, runs=4, draws=(0,))
+SMALL = RunConfig(dim_x=5, dim_h=5, chains=400, steps=800, every=100)
 # 10-D p, 20-D q; the wider scale keeps the density as slow for LD as that of the full study is.
-ORDER = StudyConfig(dim_x=10, dim_h=10, chains=300, steps=800, every=200, runs=4)
-DRAW, SCALE = 1, 3.0
+ORDER = RunConfig(dim_x=10, dim_h=10, chains=300, steps=800, every=200)
+RUNS, DRAW, SCALE = 4, 1, 3.0
+LENGTH = (800, 300)
 
 
 @pytest.fixture(scope="module")
 def finals():
     names = ("HMC", "SGHMC", "LD", "SGLD", "CoopNet", "BAOAB, long h-steps")
-    return {n: [kl_curve(ORDER, n, DRAW, r, SCALE)["kl"][-1] for r in range(ORDER.runs)] for n in names}
+    return {n: [kl_curve(ORDER, n, DRAW, r, SCALE)["kl"][-1] for r in range(RUNS)] for n in names}
 
 
 def test_the_order_is_the_papers_with_gaps_beyond_one_sd(finals):
@@ -59,10 +60,10 @@ def test_problem_is_that_of_its_draw():
 
 
 def test_bias_falls_with_inner_moves_and_with_their_size():
-    many = [gradient_bias(SMALL, n, 0.2) for n in (1, 5, 100, 2000)]
+    many = [gradient_bias(SMALL, 0, n, 0.2) for n in (1, 5, 100, 2000)]
     assert many == sorted(many, reverse=True)
     assert many[-1] < 0.05 * many[0]
-    assert gradient_bias(SMALL, 1, 0.5) < gradient_bias(SMALL, 1, 0.01)
+    assert gradient_bias(SMALL, 0, 1, 0.5) < gradient_bias(SMALL, 0, 1, 0.01)
 
 
 @pytest.mark.parametrize("sampler", [SGLD(0.2), SGHMC(0.2, friction=0.3), BAOAB(0.2, friction=0.3)])
@@ -113,11 +114,11 @@ def test_langevin_effective_samples_are_the_textbooks():
 
 
 def test_sweep_tells_unstable_settings_and_cold_laws():
-    assert sweep_cell(SMALL, "SGHMC", EXACT, 50.0, 0.1, 1.0, 0) == {"stable": False}
-    warm, cold = (sweep_cell(SMALL, "BAOAB", EXACT, 0.3, 0.3, t, 0)["excess"] for t in (1.0, 0.25))
+    assert sweep_cell(SMALL, "SGHMC", EXACT, 50.0, 0.1, 1.0, 0, *LENGTH) == {"stable": False}
+    warm, cold = (sweep_cell(SMALL, "BAOAB", EXACT, 0.3, 0.3, t, 0, *LENGTH)["excess"] for t in (1.0, 0.25))
     assert abs(warm) < 0.1
     assert cold > 1
-    assert sweep_cell(SMALL, "SGHMC", STOCHASTIC, 0.1, 0.3, 1.0, 0)["ess"] > 0
+    assert sweep_cell(SMALL, "SGHMC", STOCHASTIC, 0.1, 0.3, 1.0, 0, *LENGTH)["ess"] > 0
 
 
 def test_quick_study_from_the_command_line(tmp_path, capsys):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import os
 import re
 import signal
@@ -22,7 +21,10 @@ from nrf import files
 from nrf.cli import main
 from nrf.errors import InputError, printable
 from nrf.files import locked, read_json, replaced, require_folder, require_output, sweep, write_atomically
-from nrf.reproduce.runner.cells import Cell, Options, reproduce
+from nrf.reproduce.runner.cells import CellFile
+from nrf.reproduce.runner.experiment import Cell, Experiment, Outcome
+from nrf.reproduce.runner.record import Row
+from nrf.reproduce.runner.run import Options, reproduce
 from nrf.runs.presets import PRESETS
 from nrf.runs.train import train
 from nrf.runs.trained import TrainedModel
@@ -143,7 +145,7 @@ def test_ranks_do_not_lock_each_other_out(tmp_path):
 # ---------------------------------------------------------------------------------------------------------- reproduce
 
 
-def slow(folder: str, i: int) -> dict[str, int]:
+def slow(i: int, folder: str) -> dict[str, int]:
     (Path(folder) / f"pid-{i}").write_text(str(os.getpid()))
     time.sleep(60)
     return {}
@@ -153,38 +155,34 @@ def quick(i: int) -> dict[str, int]:
     return {"value": i}
 
 
-class Toy:
+def one_of_two(i: int, folder: str) -> dict[str, int]:
+    return slow(i, folder) if i else {"value": 10}
+
+
+class Toy(Experiment):
     name, title, lead, partial = "toy", "Toy", "A toy.", True
+    whole = quick = BASE.train
 
-    def __init__(self, compute) -> None:
-        self.compute = compute
+    def __init__(self, work, **places) -> None:
+        self.work, self.places = work, places
 
-    def config(self, *, quick: bool):
-        return BASE.train
+    def cells(self, config, shared):
+        return [Cell(f"c{i}", self.work, {"i": i}, places=self.places) for i in range(2)]
 
-    def seeds(self, config):
-        return [0]
-
-    def cells(self, config, folder):
-        return [Cell(f"c{i}", functools.partial(self.compute, i)) for i in range(2)]
-
-    def summarise(self, config, results, folder):
-        from nrf.reproduce.runner.cells import Outcome
-        from nrf.reproduce.runner.record import Row
-
+    def summarise(self, config, results, runs):
         return Outcome([Row("sum", "total", sum(r["value"] for r in results.values()))], [])
 
 
 PROGRAM = """
-import functools, sys
+import sys
 from pathlib import Path
 
 sys.path.insert(0, {tests!r})
 from test_run_safety import Toy, slow
-from nrf.reproduce.runner.cells import Options, reproduce
+from nrf.reproduce.runner.run import Options, reproduce
 
 folder = Path({folder!r})
-reproduce(Toy(functools.partial(slow, str(folder))), Options(folder / "runs", folder, jobs=2, quiet=True), print)
+reproduce(Toy(slow, folder=str(folder)), Options(folder / "runs", folder, jobs=2, quiet=True), print)
 """
 
 
@@ -207,7 +205,7 @@ def test_workers_end_with_a_parent_that_was_killed(tmp_path, started, monkeypatc
 
     monkeypatch.setattr(files, "PATIENCE", 0.0)
     options = Options(tmp_path / "runs", tmp_path, jobs=1, quiet=True)
-    with pytest.raises(InputError, match=rf"runs/toy-\w+ is in use by process {parent.pid}"):
+    with pytest.raises(InputError, match=rf"runs/toy is in use by process {parent.pid}"):
         reproduce(Toy(quick), options, print)
 
     parent.send_signal(signal.SIGKILL)
@@ -245,8 +243,10 @@ DAMAGED_CELLS = {
     "a list": "[]",
     "no result": '{"commit": null}',
     "a result of another type": '{"commit": null, "result": 3}',
-    "a commit of another type": '{"commit": 3, "result": {"value": 1}}',
-    "another result": '{"commit": null, "result": {"value": 7}, "digest": "00"}',
+    "another checksum": (
+        '{"cell": "c1", "revision": 1, "settings": {"i": 1}, "configuration": null, "commit": null, '
+        '"result": {"value": 7}, "digest": "00"}'
+    ),
 }
 
 
@@ -254,37 +254,56 @@ DAMAGED_CELLS = {
 def test_damaged_cells_are_named(tmp_path, kind):
     options = Options(tmp_path / "runs", tmp_path, jobs=1, quiet=True)
     reproduce(Toy(quick), options, print)
-    (cell,) = tmp_path.glob("runs/*/cells/c1.json")
+    path = tmp_path / "runs" / "toy" / "cells.jsonl"
+    first, *others = path.read_bytes().splitlines()
     content = DAMAGED_CELLS[kind]
-    cell.write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(InputError, match=r"c1.json: damaged .*; delete it and run again"):
+    damaged = content if isinstance(content, bytes) else content.encode()
+    path.write_bytes(b"\n".join([first, damaged, *others[1:], b""]))
+    with pytest.raises(InputError, match=r"cells.jsonl, line 2: damaged .*; delete that line and run again"):
         reproduce(Toy(quick), options, print)
-    cell.unlink()
+    path.write_bytes(b"\n".join([first, *others[1:], b""]))
     assert reproduce(Toy(quick), options, print).rows[0].mean == 1
 
 
 def test_one_changed_digit_of_a_cell_is_noticed(tmp_path):
     options = Options(tmp_path / "runs", tmp_path, jobs=1, quiet=True)
     reproduce(Toy(quick), options, print)
-    (cell,) = tmp_path.glob("runs/*/cells/c1.json")
-    text = cell.read_text()
-    assert text.count('"value": 1') == 1
-    cell.write_text(text.replace('"value": 1', '"value": 9'))
-    with pytest.raises(InputError, match="does not match its checksum"):
-        reproduce(Toy(quick), options, print)
-    old = {k: v for k, v in json.loads(text).items() if k != "digest"}  # as 0.1.0 wrote it
-    cell.write_text(json.dumps(old))
+    path = tmp_path / "runs" / "toy" / "cells.jsonl"
+    text = path.read_text()
+    for old, new in (('"value": 1', '"value": 9'), ('"i": 1', '"i": 3'), ('"revision": 1', '"revision": 3')):
+        assert old in text
+        path.write_text(text.replace(old, new))
+        with pytest.raises(InputError, match="does not match its checksum"):
+            reproduce(Toy(quick), options, print)
+    path.write_text(text)
     assert reproduce(Toy(quick), options, print).rows[0].mean == 1
 
 
-@pytest.mark.parametrize("content", ["{", "[1]", '"x"', "-3", "NaN", "Infinity", "true", "[" * 100_000])
-def test_a_damaged_time_file_is_named(tmp_path, content):
+@pytest.mark.parametrize("content", ['"x"', "-3", "NaN", "Infinity", "true", "null"])
+def test_a_damaged_time_is_named(tmp_path, content):
     options = Options(tmp_path / "runs", tmp_path, jobs=1, quiet=True)
     reproduce(Toy(quick), options, print)
-    (wall,) = tmp_path.glob("runs/*/wall.json")
-    wall.write_text(content)
-    with pytest.raises(InputError, match=r"wall.json: damaged .*delete it"):
+    with (tmp_path / "runs" / "toy" / "cells.jsonl").open("a") as file:
+        file.write(f'{{"wall_seconds": {content}}}\n')
+    with pytest.raises(InputError, match=r"cells.jsonl, line 4: damaged .*no number of seconds.*delete that line"):
         reproduce(Toy(quick), options, print)
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+def test_a_finished_cell_outlives_the_kill_of_everything(tmp_path, started):
+    """One worker has finished its cell, the other is at work, when the process that started them is killed."""
+    program = textwrap.dedent(PROGRAM).format(tests=str(Path(__file__).parent), folder=str(tmp_path))
+    program = program.replace("import Toy, slow", "import Toy, one_of_two").replace("Toy(slow", "Toy(one_of_two")
+    parent = started("-c", program, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    file = CellFile(tmp_path / "runs" / "toy" / "cells.jsonl")
+    _until(lambda: (tmp_path / "pid-1").exists() and file.path.exists() and b"\n" in file.path.read_bytes())
+    worker = int((tmp_path / "pid-1").read_text())
+    parent.send_signal(signal.SIGKILL)
+    parent.wait()
+    _until(lambda: not _alive(worker), seconds=5)
+    assert [(cell.name, cell.result) for cell in file.read()[0]] == [("c0", {"value": 10})]
+    options = Options(tmp_path / "runs", tmp_path, jobs=1, quiet=True)
+    assert reproduce(Toy(quick), options, print).rows[0].mean == 11  # 10 of the kept cell, 1 of the new one
 
 
 @pytest.mark.parametrize("content", ["{", "3", '{"a": 1}', "[3]"])
@@ -388,7 +407,7 @@ def test_ctrl_c_says_what_is_kept(run, tmp_path, monkeypatch, capsys):
     assert main(["sample", str(run), "--out", str(tmp_path / "s.npz")]) == 130
     assert capsys.readouterr().err == "nrf: stopped; nothing was written\n"
 
-    for name in ("runs.train.load_splits", "reproduce.demo.train"):
+    for name in ("runs.train.load_splits", "reproduce.runner.watch.train"):
         monkeypatch.setattr(f"nrf.{name}", _interrupt)
     assert main(["train", "gmm-short", "--out", str(tmp_path / "new"), "--quiet"]) == 130
     assert capsys.readouterr().err == "nrf: stopped before the first checkpoint: no training is kept\n"
@@ -409,12 +428,11 @@ def test_ctrl_c_in_a_run_with_a_checkpoint_names_it(tmp_path, monkeypatch, capsy
 
 def test_ctrl_c_in_reproduce_says_what_is_kept(tmp_path, monkeypatch, capsys):
     options = ["reproduce", "gmm", "--quick", "--quiet", "--jobs", "1", "--out", str(tmp_path / "out")]
-    monkeypatch.setattr("nrf.reproduce.gmm.cells.train", _interrupt)
+    monkeypatch.setattr("nrf.reproduce.runner.watch.train", _interrupt)
     assert main(options) == 130
     assert capsys.readouterr().err == "nrf: stopped before anything was finished: no work is kept\n"
-    cells = tmp_path / "out" / "gmm-abc" / "cells"
-    cells.mkdir(parents=True)
-    (cells / "x.json").write_text("{}")
+    (tmp_path / "out" / "gmm-quick").mkdir(parents=True)
+    (tmp_path / "out" / "gmm-quick" / "cells.jsonl").write_text("")
     assert main(options) == 130
     assert "what is finished is kept in" in capsys.readouterr().err
 
@@ -444,7 +462,7 @@ def no_work(monkeypatch):
     for name in ("nrf.runs.trained.TrainedModel.load", "nrf.runs.train.load_splits"):
         monkeypatch.setattr(name, begun)
     monkeypatch.setattr("nrf.reproduce.demo.resolve", begun)
-    monkeypatch.setattr("nrf.reproduce.runner.cells._run_missing", begun)
+    monkeypatch.setattr("nrf.reproduce.runner.run._run_missing", begun)
 
 
 def _commands(out):

@@ -294,7 +294,7 @@ def explain(
     else:
         say("nothing has to change for it to pass as normal")
     if out is not None:
-        from nrf.detect.drawing import contribution_bars
+        from nrf.figures import contribution_bars
 
         out.parent.mkdir(parents=True, exist_ok=True)
         contribution_bars(explanation, f"row {row}").savefig(out, dpi=130)

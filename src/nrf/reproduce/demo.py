@@ -18,9 +18,9 @@ from nrf.data import Splits, gmm, resolve
 from nrf.metrics import ModeCoverage, auroc, mode_coverage, nearest_neighbour_score
 from nrf.reproduce.runner.record import Record, Row, commit, machine
 from nrf.reproduce.runner.report import Report, Table
+from nrf.reproduce.runner.watch import train_to_the_end
 from nrf.runs.presets import find_preset
 from nrf.runs.spec import Preset, load_splits
-from nrf.runs.train import train
 from nrf.runs.trained import TrainedModel
 from nrf.training import RunFolder
 from nrf.training.checkpoint import versions
@@ -94,13 +94,6 @@ def _record(
     return Record("demo", command, commit(), versions(), machine(), [0], round(seconds, 1), rows)
 
 
-def _train_to_the_end(name: str, preset: Preset, out: Path, splits: Splits, *, quiet: bool) -> None:
-    """Train, or go on; a run that was asked to stop stops the demo."""
-    trainer = train(name, preset, out, resume=True, quiet=quiet, splits=splits)
-    if trainer.step < trainer.total:
-        raise KeyboardInterrupt
-
-
 def _shortened(preset: Preset, *, quick: bool) -> Preset:
     return replace(preset, train=replace(preset.train, iterations=40, log_every=10)) if quick else preset
 
@@ -110,7 +103,7 @@ def _mixture(out: Path, report: Report, say: Say, *, quick: bool, quiet: bool) -
     say(f"1/2  the 32-mode mixture: {preset.train.iterations:,} iterations")
     splits = resolve("gmm")
     means = torch.from_numpy(gmm.means()).float()
-    _train_to_the_end("gmm-short", preset, out, splits, quiet=quiet)
+    train_to_the_end("gmm-short", preset, out, splits=splits, quiet=quiet)
     trained = TrainedModel.load(out)
     n = DRAWS * DRAW_SIZE
     rows = np.random.default_rng(0).integers(0, len(splits.train), n)
@@ -189,7 +182,7 @@ def _digits(out: Path, report: Report, say: Say, *, quick: bool, quiet: bool) ->
     for digit in classes:
         this = replace(preset, data=replace(preset.data, normal=digit))
         splits = load_splits(this.data)
-        _train_to_the_end("digits", this, out / str(digit), splits, quiet=quiet)
+        train_to_the_end("digits", this, out / str(digit), splits=splits, quiet=quiet)
         trained = TrainedModel.load(out / str(digit))
         scores["untrained"].append(_untrained(this, splits))
         history.append({0: scores["untrained"][-1]} | _history(out / str(digit), splits))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from pathlib import Path
+from typing import Any
 
 from nrf.errors import InputError
 from nrf.reproduce.detectors.experiment import Detectors
@@ -14,11 +15,11 @@ from nrf.reproduce.kddcup.ablation import KDDAblation
 from nrf.reproduce.kddcup.experiment import KDDCup
 from nrf.reproduce.one_class.ablation import ImageAblation
 from nrf.reproduce.one_class.experiment import OneClass
-from nrf.reproduce.runner.cells import Experiment
+from nrf.reproduce.runner.experiment import Experiment
 from nrf.reproduce.runner.record import Record
 from nrf.reproduce.samplers.experiment import SamplerStudy
 
-EXPERIMENTS: dict[str, Experiment] = {
+EXPERIMENTS: dict[str, Experiment[Any]] = {
     "sampler-study": SamplerStudy(),
     "gmm": Mixture(),
     "kddcup": KDDCup(),
@@ -56,7 +57,7 @@ OURS: dict[str, str] = {
 """What the paper does not have."""
 
 
-def find_experiment(name: str) -> Experiment:
+def find_experiment(name: str) -> Experiment[Any]:
     """The experiment of that name, or an error that says what there is."""
     if name in EXPERIMENTS:
         return EXPERIMENTS[name]

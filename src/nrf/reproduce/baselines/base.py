@@ -1,92 +1,72 @@
-"""What the compared detectors have in common: rows in, Adam over shuffled batches, scores out."""
+"""What all compared detectors have in common: rows in, scores out, high = normal."""
 
 from __future__ import annotations
 
+import importlib
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
-from nrf.errors import InputError, NonFiniteError
-from nrf.seeds import DrawsFrom, stream
-from nrf.training.batches import Batches
-from nrf.training.progress import ProgressBar
+from nrf.errors import needs
 
-CHUNK = 4096
+Rows = Any
+"""An array of numbers, rows or images; for a few also a table."""
+Scores = NDArray[np.floating]
 
 
 @dataclass
 class Baseline(ABC):
-    """A network trained by one loss on rows of numbers; high scores = normal, as everywhere here."""
+    """A detector with its parameters. It learns from normal rows and gives one number a row, high = normal."""
 
-    epochs: int = 30
-    """Passes over the rows."""
-    batch_size: int = 1024
-    """Rows a batch."""
-    learning_rate: float = 1e-4
-    """Of Adam."""
     seed: int = 0
-    """Of weights, order and noise."""
-    quiet: bool = True
-    """No progress bar."""
+    """Of whatever it draws."""
+    max_rows: int | None = None
+    """Learn from so many rows drawn at random, where the cost of more would be too high."""
+    kept_variance: float | None = None
+    """Work on the principal components that keep this share of the variance."""
 
-    n_axes: ClassVar[int] = 2
-    """Of the rows: 2 for a table, 4 for images."""
-
-    @abstractmethod
-    def build(self, shape: tuple[int, ...]) -> nn.Module:
-        """The network for rows of that shape: ``(columns,)``, or ``(channels, height, width)`` of images."""
-
-    @abstractmethod
-    def loss(self, batch: Tensor, rng: torch.Generator) -> Tensor:
-        """What is minimised."""
+    module: ClassVar[str] = "sklearn"
+    """What it is made of."""
+    takes_tables: ClassVar[bool] = False
+    """Whether it takes tables with strings and gaps; the others take numbers."""
 
     @abstractmethod
-    def scores(self, rows: Tensor) -> Tensor:
+    def learn(self, rows: Rows) -> None:
+        """From normal rows, as :meth:`seen` makes them."""
+
+    @abstractmethod
+    def scores(self, rows: Rows) -> Scores:
         """One number a row, high = normal."""
 
-    def fit(self, rows: NDArray[np.float32]) -> Baseline:
-        """Train on normal rows."""
-        if rows.ndim != self.n_axes or not len(rows):
-            what = "a table of numbers" if self.n_axes == 2 else "images (n, channels, height, width)"
-            raise InputError(f"rows must be {what}, got the shape {rows.shape}")
-        data = torch.as_tensor(rows, dtype=torch.float32)
-        with DrawsFrom(stream(self.seed, "weights")):
-            self.network = self.build(tuple(data.shape[1:]))
-        data = self.prepare(data)
-        optimizer = torch.optim.Adam(self.network.parameters(), lr=self.learning_rate)
-        batches, rng = Batches(data, self.batch_size, [self.seed]), stream(self.seed, "learner")
-        dropout, total = stream(self.seed, "dropout"), self.epochs * batches.per_epoch
-        self.network.train()
-        with ProgressBar(type(self).__name__, total, 0, quiet=self.quiet) as bar:
-            for step in range(total):
-                with DrawsFrom(dropout):
-                    loss = self.loss(batches.at(step), rng)
-                if not torch.isfinite(loss):
-                    raise NonFiniteError(f"{type(self).__name__}: the loss is not finite at step {step + 1}")
-                optimizer.zero_grad(set_to_none=True)
-                loss.backward()  # type: ignore[no-untyped-call]
-                optimizer.step()
-                bar.advance()
-        self.network.eval()
-        self.finish(data)
+    def fit(self, rows: Rows) -> Self:
+        """Learn from normal rows."""
+        if self.max_rows is not None:
+            rows = rows[np.random.default_rng(self.seed).permutation(len(rows))[: self.max_rows]]
+        if self.kept_variance is not None:
+            from sklearn.decomposition import PCA
+
+            self.components = PCA(self.kept_variance, random_state=0).fit(flat(rows))
+        self.learn(self.seen(rows))
         return self
 
-    def prepare(self, data: Tensor) -> Tensor:
-        """What is to be done before training; the rows as the network takes them."""
-        return data
-
-    def finish(self, data: Tensor) -> None:  # noqa: B027
-        """What is to be computed once training is over."""
-
-    def score_samples(self, rows: NDArray[np.float32]) -> NDArray[np.float64]:
+    def score_samples(self, rows: Rows) -> Scores:
         """One number a row, high = normal."""
-        if not hasattr(self, "network"):
-            raise InputError(f"this {type(self).__name__} is not fitted yet; call fit first")
-        parts = torch.split(torch.as_tensor(rows, dtype=torch.float32), CHUNK)
-        found: NDArray[np.float64] = torch.cat([self.scores(part).detach() for part in parts]).double().numpy()
-        return found
+        return self.scores(self.seen(rows))
+
+    def seen(self, rows: Rows) -> Rows:
+        """What the detector is given of rows."""
+        return rows if self.kept_variance is None else self.components.transform(flat(rows))
+
+    @classmethod
+    def require(cls) -> None:
+        """An error that says what to install, if its library is not there."""
+        with needs("reproduce", cls.module):
+            importlib.import_module(cls.module)
+
+
+def flat(rows: NDArray[np.floating]) -> NDArray[np.floating]:
+    """Images as rows of numbers; rows as they are."""
+    return rows.reshape(len(rows), -1)

@@ -15,7 +15,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from nrf.reproduce.baselines.base import CHUNK, Baseline
+from nrf.reproduce.baselines.network import CHUNK, NetworkBaseline
 
 RIDGE = 1e-6
 
@@ -85,7 +85,7 @@ class Mixture:
 
 
 @dataclass
-class DAGMM(Baseline):
+class DAGMM(NetworkBaseline):
     """Autoencoder and mixture trained together; the energy of a row is its score, negated."""
 
     widths: tuple[int, ...] = (60, 30, 10, 1)
@@ -117,5 +117,5 @@ class DAGMM(Baseline):
         self.mixture = Mixture.of(z.double(), memberships.double())
 
     @torch.no_grad()
-    def scores(self, rows: Tensor) -> Tensor:
+    def normality(self, rows: Tensor) -> Tensor:
         return -self.mixture.energy(self.network(rows)[1].double())

@@ -17,7 +17,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from nrf.reproduce.baselines.base import Baseline
+from nrf.reproduce.baselines.network import NetworkBaseline
 
 
 class Energy(nn.Module):
@@ -37,7 +37,7 @@ class Energy(nn.Module):
 
 
 @dataclass
-class DSEBM(Baseline):
+class DSEBM(NetworkBaseline):
     """An energy by denoising score matching.
 
     Example:
@@ -70,7 +70,7 @@ class DSEBM(Baseline):
         noisy = batch + self.noise * torch.randn(batch.shape, generator=rng)
         return (batch - self.reconstruct(noisy, for_training=True)).square().sum(1).mean()
 
-    def scores(self, rows: Tensor) -> Tensor:
+    def normality(self, rows: Tensor) -> Tensor:
         if self.score == "energy":
             with torch.no_grad():
                 energy: Tensor = self.network(rows)

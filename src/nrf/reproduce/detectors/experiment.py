@@ -4,28 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
-from nrf.detect.defaults import spec_for
-from nrf.figures import INK
-from nrf.reproduce.detectors.methods import CONTROL, METHODS, OURS, find_method, measure
-from nrf.reproduce.detectors.sets import DATASETS, Floats, load
-from nrf.reproduce.runner.cells import Cell, Outcome, Section, cell_key
-from nrf.reproduce.runner.record import Row
+from nrf import figures
+from nrf.reproduce.baselines import find_baseline, shortened
+from nrf.reproduce.baselines.ours import NRF, detector_defaults
+from nrf.reproduce.detectors.cells import run_cell
+from nrf.reproduce.detectors.sets import DATASETS, Floats
+from nrf.reproduce.runner.experiment import Cell, Experiment, Outcome, Results, Section, cell_name
+from nrf.reproduce.runner.record import Row, spread
 from nrf.reproduce.runner.report import Table
-from nrf.runs.spec import PairSpec
-
-Results = Mapping[str, dict[str, Any]]
 
 METRICS = {"AUROC": "auroc", "average precision": "average_precision"}
 TIMES = {"fit seconds": "fit_seconds", "score seconds": "score_seconds"}
 RANK = "mean rank"
+OURS = ("NRF",)
+CONTROL = "untrained NRF"
+METHODS = (
+    *OURS,
+    CONTROL,
+    "isolation forest",
+    "one-class SVM",
+    "LOF",
+    "kernel density",
+    "1-NN",
+    "5-NN",
+    "Deep SVDD",
+    "autoencoder",
+    "ALAD",
+    "ECOD",
+)
+"""In the order they are shown."""
+DEFAULTS = {"defaults": [detector_defaults(100, 60), detector_defaults(1000, 10)]}
+"""Ours at two sizes."""
 
 
 @dataclass(frozen=True)
@@ -33,48 +46,53 @@ class DetectorsConfig:
     """Which methods on which data sets, and how often."""
 
     datasets: tuple[str, ...] = tuple(DATASETS)
-    methods: tuple[str, ...] = tuple(METHODS)
+    methods: tuple[str, ...] = METHODS
     seeds: int = 5
     max_rows: int | None = None
     """At most so many rows of each part of a data set."""
     short: bool = False
     """Train hardly at all."""
-    defaults: tuple[PairSpec, ...] = (spec_for(100, (60,), {}, 1.0), spec_for(1000, (10,), {}))
-    """Our defaults at two sizes. Only so that cells that were made with other defaults are not taken for these."""
 
 
 QUICK = DetectorsConfig(("iris", "mixed, with holes"), ("NRF", CONTROL, "isolation forest", "1-NN"), 2, 60, True)
 
 
-class Detectors:
+class Detectors(Experiment[DetectorsConfig]):
     """The experiment behind `nrf reproduce detectors`."""
 
     name = "detectors"
-    partial = False
     title = "Detectors side by side"
     lead = (
         "Anomaly detectors trained on normal rows only, each with its own defaults and none tuned, on data sets that "
         "come with scikit-learn or are generated. What is not trained at all is shown beside them."
     )
 
-    def config(self, *, quick: bool) -> DetectorsConfig:
-        return QUICK if quick else DetectorsConfig()
+    whole = DetectorsConfig()
+    quick = QUICK
 
     def seeds(self, config: DetectorsConfig) -> Sequence[int]:
         return range(config.seeds)
 
-    def cells(self, config: DetectorsConfig, folder: Path) -> list[Cell]:
+    def cells(self, config: DetectorsConfig, shared: Path) -> list[Cell]:
         """All data sets for one seed, then for the next; what is not installed is noticed before any work is done."""
-        for method in config.methods:
-            find_method(method).require()
+        systems = {method: find_baseline(method) for method in config.methods}
+        for system in systems.values():
+            system.require()
+        if config.short:
+            systems = {method: shortened(system) for method, system in systems.items()}
         return [
-            Cell(cell_key(seed, dataset, method), partial(run_cell, config, dataset, method, seed))
+            Cell(
+                cell_name(seed, dataset, method),
+                run_cell,
+                {"system": system, "dataset": dataset, "seed": seed, "max_rows": config.max_rows},
+                DEFAULTS if isinstance(system, NRF) else {},
+            )
             for seed in range(config.seeds)
             for dataset in config.datasets
-            for method in config.methods
+            for method, system in systems.items()
         ]
 
-    def summarise(self, config: DetectorsConfig, results: Results, folder: Path) -> Outcome:
+    def summarise(self, config: DetectorsConfig, results: Results, runs: Mapping[str, Path]) -> Outcome:
         found = {name: _gathered(config, results, name) for name in (METRICS | TIMES).values()}
         overall = _overall_rows(config, found)
         rows = [*overall, *_rows_by_dataset(config, found)]
@@ -82,11 +100,6 @@ class Detectors:
         methods = [config.methods[i] for i in order]
         sections = [_overview(config, methods, overall), _by_dataset(config, found["auroc"][:, order], methods)]
         return Outcome(rows, sections, _headline(config, overall))
-
-
-def run_cell(config: DetectorsConfig, dataset: str, method: str, seed: int) -> dict[str, Any]:
-    """One method on one data set."""
-    return measure(find_method(method, quick=config.short), load(dataset, seed, config.max_rows), seed)
 
 
 def ranks(scores: Floats) -> Floats:
@@ -106,7 +119,7 @@ def _gathered(config: DetectorsConfig, results: Results, name: str) -> Floats:
     return np.array(
         [
             [
-                [results[cell_key(seed, dataset, method)][name] for seed in range(config.seeds)]
+                [results[cell_name(seed, dataset, method)][name] for seed in range(config.seeds)]
                 for method in config.methods
             ]
             for dataset in config.datasets
@@ -119,8 +132,8 @@ def _overall_rows(config: DetectorsConfig, found: Mapping[str, Floats]) -> list[
     standing = ranks(found["auroc"].mean(2))
     rows = []
     for i, method in enumerate(config.methods):
-        rows += [_row(method, metric, found[name][:, i].mean(0)) for metric, name in METRICS.items()]
-        rows.append(_row(method, RANK, standing[:, i]))
+        rows += [Row.of(found[name][:, i].mean(0), method, metric) for metric, name in METRICS.items()]
+        rows.append(Row.of(standing[:, i], method, RANK))
         for metric, name in TIMES.items():
             rows.append(Row(method, metric, float(found[name][:, i].mean()), n=found[name][:, i].size))
     return rows
@@ -128,16 +141,11 @@ def _overall_rows(config: DetectorsConfig, found: Mapping[str, Floats]) -> list[
 
 def _rows_by_dataset(config: DetectorsConfig, found: Mapping[str, Floats]) -> list[Row]:
     return [
-        _row(method, metric, found[name][j, i], dataset)
+        Row.of(found[name][j, i], method, metric, case=dataset)
         for i, method in enumerate(config.methods)
         for j, dataset in enumerate(config.datasets)
         for metric, name in METRICS.items()
     ]
-
-
-def _row(method: str, metric: str, values: NDArray[np.floating], case: str | None = None) -> Row:
-    sd = float(np.std(values, ddof=1)) if len(values) > 1 else None
-    return Row(method, metric, float(np.mean(values)), sd, len(values), case=case)
 
 
 def _overview(config: DetectorsConfig, methods: Sequence[str], overall: Sequence[Row]) -> Section:
@@ -145,7 +153,7 @@ def _overview(config: DetectorsConfig, methods: Sequence[str], overall: Sequence
     lines = [
         [
             method,
-            *(_spread(by[method, metric].mean, by[method, metric].sd) for metric in METRICS),
+            *(by[method, metric].text() for metric in METRICS),
             f"{by[method, RANK].mean:.2f}",
             f"{by[method, 'fit seconds'].mean:.3g}",
             f"{1000 * by[method, 'score seconds'].mean:.3g}",
@@ -172,33 +180,15 @@ def _by_dataset(config: DetectorsConfig, values: Floats, methods: Sequence[str])
     """AUROC ``(data sets, methods, seeds)``, the methods in the order given."""
     means, sds = values.mean(2), values.std(2, ddof=1) if values.shape[2] > 1 else None
     lines = [
-        [dataset, *(_spread(means[j, i], None if sds is None else sds[j, i]) for i in range(len(methods)))]
+        [dataset, *(spread(means[j, i], None if sds is None else sds[j, i]) for i in range(len(methods)))]
         for j, dataset in enumerate(config.datasets)
     ]
     picture = (
-        heat_map(means, config.datasets, methods),
+        figures.heat_map(means, config.datasets, methods, "AUROC"),
         "Mean AUROC; the methods from the best mean rank to the worst.",
     )
     text = f"AUROC, mean ± SD over {config.seeds} seeds."
     return Section("By data set", text, [Table(["data set", *methods], lines)], {"auroc": picture})
-
-
-def heat_map(values: Floats, rows: Sequence[str], columns: Sequence[str]) -> Figure:
-    """AUROC by data set and method: chance and below in the darkest colour, the best of a row in bold."""
-    figure = Figure(figsize=(0.78 * len(columns) + 2.4, 0.36 * len(rows) + 1.6), layout="constrained")
-    axis = figure.subplots()
-    shading = axis.imshow(values, cmap="viridis", vmin=0.5, vmax=1.0, aspect="auto")
-    best = np.round(values, 3).max(1, keepdims=True)
-    for (j, i), value in np.ndenumerate(values):
-        colour = "white" if value < 0.8 else INK
-        weight = "bold" if round(float(value), 3) >= best[j, 0] else "normal"
-        axis.text(i, j, f"{value:.2f}", ha="center", va="center", fontsize=8, color=colour, fontweight=weight)
-    axis.set_xticks(range(len(columns)), columns, rotation=35, ha="right", fontsize=9)
-    axis.set_yticks(range(len(rows)), rows, fontsize=9)
-    axis.tick_params(length=0)
-    axis.spines[:].set_visible(False)
-    figure.colorbar(shading, ax=axis, shrink=0.8, label="AUROC", extend="min")
-    return figure
 
 
 def _headline(config: DetectorsConfig, overall: Sequence[Row]) -> list[tuple[str, str]]:
@@ -214,7 +204,3 @@ def _headline(config: DetectorsConfig, overall: Sequence[Row]) -> list[tuple[str
         best = min(others, key=lambda method: standing[method])
         cards.append((f"{scores[best]:.3f}", f"mean AUROC of {best}, the best of the others by mean rank"))
     return cards
-
-
-def _spread(mean: float, sd: float | None) -> str:
-    return f"{mean:.3f}" if sd is None else f"{mean:.3f} ± {sd:.3f}"

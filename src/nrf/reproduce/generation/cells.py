@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 from nrf.data import Splits, resolve
 from nrf.files import write_atomically
 from nrf.learners import InclusiveConfig, SNGANConfig, WGANGPConfig
-from nrf.reproduce.runner.cells import STOP_AT, OutOfTime, cell_key
+from nrf.reproduce.runner.experiment import NEVER, Deadline, cell_name
 from nrf.reproduce.runner.watch import read_curve
 from nrf.runs.judge import Judge, judge
 from nrf.runs.pictures import model_of
@@ -52,9 +51,9 @@ class Line:
         return f"{self.method}, {self.setting}" if self.setting else self.method
 
     @property
-    def key(self) -> str:
-        """Of its cell."""
-        return cell_key(self.setting, self.method)
+    def cell(self) -> str:
+        """Name of its cell."""
+        return cell_name(self.setting, self.method)
 
 
 SHORT = (4e-4, 4e-4)
@@ -85,10 +84,9 @@ RATES = tuple(
 
 
 @dataclass(frozen=True)
-class GenerationConfig:
-    """Size of an experiment."""
+class Size:
+    """Of a run and its scores."""
 
-    lines: tuple[Line, ...]
     width: int
     """Channels of the first convolution; the paper's networks have 64."""
     iterations: int
@@ -107,19 +105,29 @@ class GenerationConfig:
     max_rows: int | None = None
     held_out: int = 0
     """Training images that are not learned from and stand for the test images: for what is chosen by scores."""
+
+
+@dataclass(frozen=True)
+class GenerationConfig:
+    """Which runs there are, at which size."""
+
+    lines: tuple[Line, ...]
+    size: Size
     inception_weights: Path | None = None
 
 
 CONFIGS = {
-    "cifar10-generation": GenerationConfig(GENERATION, width=32, iterations=100_000, minutes=45.0),
-    "ablation": GenerationConfig(ABLATION, width=16, iterations=1000, batch_size=32, final_samples=0, ema_decay=0.99),
+    "cifar10-generation": GenerationConfig(GENERATION, Size(width=32, iterations=100_000, minutes=45.0)),
+    "ablation": GenerationConfig(
+        ABLATION, Size(width=16, iterations=1000, batch_size=32, final_samples=0, ema_decay=0.99)
+    ),
     "generation-rates": GenerationConfig(
-        RATES, width=16, iterations=600, every=300, draws=1, final_samples=0, ema_decay=0.99, held_out=10_000
+        RATES, Size(width=16, iterations=600, every=300, draws=1, final_samples=0, ema_decay=0.99, held_out=10_000)
     ),
 }
 
 
-def sized(config: GenerationConfig, line: Line) -> Preset:
+def sized(size: Size, line: Line) -> Preset:
     """A line's preset at the experiment's size, with its learner."""
     preset = find_preset(line.preset)
     learner = preset.learner
@@ -137,27 +145,27 @@ def sized(config: GenerationConfig, line: Line) -> Preset:
         potential = replace(potential, norm="none")
     length = replace(
         preset.train,
-        batch_size=config.batch_size,
-        iterations=config.iterations,
+        batch_size=size.batch_size,
+        iterations=size.iterations,
         epochs=None,
-        log_every=max(1, config.every // 20),
-        checkpoint_every=config.every,
-        ema_decay=config.ema_decay,
+        log_every=max(1, size.every // 20),
+        checkpoint_every=size.every,
+        ema_decay=size.ema_decay,
         flip=True,
         threads=1,
     )
     return replace(
         preset,
         learner=learner,
-        potential=replace(potential, width=config.width),
-        generator=replace(generator, width=config.width),
+        potential=replace(potential, width=size.width),
+        generator=replace(generator, width=size.width),
         train=length,
     )
 
 
-def revises(line: Line) -> bool:
-    """Whether revision belongs to the method."""
-    return line.method not in ("SNGAN", "WGAN-GP")
+def kinds_of(line: Line) -> tuple[str, ...]:
+    """Kinds of samples: revised ones where revision belongs to the method."""
+    return KINDS[:1] if line.method in ("SNGAN", "WGAN-GP") else KINDS
 
 
 @lru_cache(maxsize=1)
@@ -183,48 +191,56 @@ def dataset(max_rows: int | None, held_out: int = 0) -> Splits:
     )
 
 
-def run_cell(config: GenerationConfig, line: Line, out: Path) -> dict[str, Any]:
+def run_cell(
+    preset: Preset,
+    kinds: tuple[str, ...],
+    size: Size,
+    inception_weights: Path | None,
+    out: Path,
+    deadline: Deadline = NEVER,
+) -> dict[str, Any]:
     """Train one model, or go on with it, measuring as it goes: what it scored, when, and at the end."""
-    splits = dataset(config.max_rows, config.held_out)
-    by = judge(splits, config.inception_weights)
-    preset = sized(config, line)
+    splits = dataset(size.max_rows, size.held_out)
+    by = judge(splits, inception_weights)
     path = out / "curve.json"
     curve: list[Point] = read_curve(path)
-    limit = float("inf") if config.minutes is None else 60 * config.minutes
+    limit = float("inf") if size.minutes is None else 60 * size.minutes
 
     def look(trainer: Trainer, row: Mapping[str, float]) -> bool:
         over = trainer.seconds > limit
-        if over or trainer.step % config.every == 0 or trainer.step == trainer.total:
+        if over or trainer.step % size.every == 0 or trainer.step == trainer.total:
             curve[:] = [point for point in curve if point["step"] < trainer.step]
-            curve.append({"step": trainer.step, "seconds": trainer.seconds, **_scores(config, line, by, trainer)})
+            curve.append(
+                {"step": trainer.step, "seconds": trainer.seconds, **_scores(preset, kinds, size, by, trainer)}
+            )
             write_atomically(path, json.dumps(curve).encode())
-        return over or time.time() > STOP_AT.get()
+        return over or deadline.passed()
 
     if not curve or curve[-1]["seconds"] <= limit:
-        trainer = train(line.name, preset, out, resume=True, quiet=True, splits=splits, on_log=look)
+        trainer = train(preset.data.name, preset, out, resume=True, quiet=True, splits=splits, on_log=look)
         if trainer.step < trainer.total and trainer.seconds <= limit:
-            raise OutOfTime if time.time() > STOP_AT.get() else KeyboardInterrupt
-    return {"curve": curve, "final": _final(config, line, by, TrainedModel.load(out, averaged=True))}
+            deadline.end()
+    return {"curve": curve, "final": _final(kinds, size, by, TrainedModel.load(out, averaged=True))}
 
 
-def _scores(config: GenerationConfig, line: Line, by: Judge, trainer: Trainer) -> Point:
+def _scores(preset: Preset, kinds: Sequence[str], size: Size, by: Judge, trainer: Trainer) -> Point:
     """Of averaged weights."""
-    model = model_of(sized(config, line), trainer)
+    model = model_of(preset, trainer)
     found: Point = {}
-    for kind in KINDS if revises(line) else KINDS[:1]:
-        seen = by.look_at(_drawn(model, config.samples, revise=kind == "revision"))
+    for kind in kinds:
+        seen = by.look_at(_drawn(model, size.samples, revise=kind == "revision"))
         found |= {f"{kind}: {name}": value for name, value in by.scores(seen).items()}
     return found
 
 
-def _final(config: GenerationConfig, line: Line, by: Judge, model: TrainedModel) -> Point:
+def _final(kinds: Sequence[str], size: Size, by: Judge, model: TrainedModel) -> Point:
     found: Point = {}
-    for kind in KINDS if revises(line) else KINDS[:1]:
-        of_draws = config.draws * config.samples
-        seen = by.look_at(_drawn(model, max(of_draws, config.final_samples), revise=kind == "revision"))
-        numbers = by.scores(seen[:of_draws], config.draws) | by.precision_recall(seen)
-        if config.final_samples:
-            numbers |= by.against_training(seen[: config.final_samples])
+    for kind in kinds:
+        of_draws = size.draws * size.samples
+        seen = by.look_at(_drawn(model, max(of_draws, size.final_samples), revise=kind == "revision"))
+        numbers = by.scores(seen[:of_draws], size.draws) | by.precision_recall(seen)
+        if size.final_samples:
+            numbers |= by.against_training(seen[: size.final_samples])
         found |= {f"{kind}: {name}": value for name, value in numbers.items()}
     return found
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +15,12 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from nrf import figures
-from nrf.reproduce.generation.cells import CONFIGS, KINDS, GenerationConfig, Line, revises, run_cell
+from nrf.reproduce.generation.cells import CONFIGS, GenerationConfig, Line, kinds_of, run_cell, sized
 from nrf.reproduce.runner.board import Place
-from nrf.reproduce.runner.cells import Cell, Outcome, Section
+from nrf.reproduce.runner.experiment import Cell, Experiment, Outcome, Results, Section
 from nrf.reproduce.runner.record import Row
 from nrf.reproduce.runner.report import Table
 from nrf.runs.trained import TrainedModel
-
-Results = Mapping[str, dict[str, Any]]
 
 TITLES = {
     "cifar10-generation": "CIFAR-10 generation",
@@ -33,7 +30,7 @@ TITLES = {
 SIDE = 6
 
 
-class Generation:
+class Generation(Experiment[GenerationConfig]):
     """The experiments behind `nrf reproduce cifar10-generation`, `ablation` and `generation-rates`."""
 
     partial = True
@@ -43,15 +40,10 @@ class Generation:
     )
 
     def __init__(self, name: str) -> None:
-        self.name, self.title = name, TITLES[name]
-
-    def config(self, *, quick: bool) -> GenerationConfig:
-        whole = CONFIGS[self.name]
-        if not quick:
-            return whole
-        return replace(
+        self.name, self.title, self.whole = name, TITLES[name], CONFIGS[name]
+        whole = self.whole.size
+        size = replace(
             whole,
-            lines=whole.lines[:2],
             width=4,
             iterations=4,
             every=2,
@@ -62,19 +54,24 @@ class Generation:
             max_rows=60,
             held_out=min(whole.held_out, 40),
         )
+        self.quick = replace(self.whole, lines=self.whole.lines[:2], size=size)
 
-    def seeds(self, config: GenerationConfig) -> Sequence[int]:
-        return [0]
-
-    def cells(self, config: GenerationConfig, folder: Path) -> list[Cell]:
+    def cells(self, config: GenerationConfig, shared: Path) -> list[Cell]:
+        common = {"size": config.size, "inception_weights": config.inception_weights}
         return [
-            Cell(line.key, partial(run_cell, config, line, folder / "runs" / line.key), Place(line.name, None, 0))
+            Cell(
+                line.cell,
+                run_cell,
+                {"preset": sized(config.size, line), "kinds": kinds_of(line), **common},
+                trains=True,
+                place=Place(line.name, None, 0),
+            )
             for line in config.lines
         ]
 
-    def summarise(self, config: GenerationConfig, results: Results, folder: Path) -> Outcome:
-        there = [line for line in config.lines if line.key in results]
-        rows = [row for line in there for row in _rows(config, line, results[line.key])]
+    def summarise(self, config: GenerationConfig, results: Results, runs: Mapping[str, Path]) -> Outcome:
+        there = [line for line in config.lines if line.cell in results]
+        rows = [row for line in there for row in _rows(line, results[line.cell])]
         sections = [
             Section("Scores at the end", _text(config), [_table(rows)]),
             Section(
@@ -83,7 +80,7 @@ class Generation:
                 (),
                 {"curves": (_curves(there, results), "Scores of the averaged weights, 5,000 samples.")},
             ),
-            *_grids(there, folder),
+            *_grids(there, runs),
         ]
         mark = _mark(config)
         headline = [
@@ -98,7 +95,7 @@ def _mark(config: GenerationConfig) -> str:
     return "-c10" if config.inception_weights is None else ""
 
 
-def _rows(config: GenerationConfig, line: Line, result: Mapping[str, Any]) -> Iterator[Row]:
+def _rows(line: Line, result: Mapping[str, Any]) -> Iterator[Row]:
     for name, value in result["final"].items():
         kind, metric = name.split(": ", 1)
         if metric.endswith(" SD"):
@@ -130,57 +127,51 @@ def _table(rows: Sequence[Row]) -> Table:
 def _number(row: Row | None) -> str:
     if row is None:
         return ""
-    ours = f"{row.mean:.3f}" if row.sd is None else f"{row.mean:.2f} ± {row.sd:.2f}"
+    ours = row.text(".3f" if row.sd is None else ".2f")
     return ours if row.paper is None else f"{ours} (the paper's full run {row.paper:g})"
 
 
 def _text(config: GenerationConfig) -> str:
-    until = f"{config.iterations:,} iterations"
-    if config.minutes is not None:
-        until = f"{config.minutes:g} minutes of one core"
+    size = config.size
+    until = f"{size.iterations:,} iterations"
+    if size.minutes is not None:
+        until = f"{size.minutes:g} minutes of one core"
     real = "the test images"
-    if config.held_out:
-        real = f"{config.held_out:,} training images that are not learned from"
+    if size.held_out:
+        real = f"{size.held_out:,} training images that are not learned from"
     return (
-        f"The SNGAN paper's standard pair with {config.width} channels in place of 64, batches of {config.batch_size}, "
-        f"{until}, weights averaged with decay {config.ema_decay}. IS is mean ± SD over {config.draws} draws of "
-        f"{config.samples:,} samples. FID is of {config.samples:,} samples against "
+        f"The SNGAN paper's standard pair with {size.width} channels in place of 64, batches of {size.batch_size}, "
+        f"{until}, weights averaged with decay {size.ema_decay}. IS is mean ± SD over {size.draws} draws of "
+        f"{size.samples:,} samples. FID is of {size.samples:,} samples against "
         f"{real}; the one that names training images has as many samples as there are of them. Precision: share of "
         "samples among real images; recall: share of real images among samples."
     )
 
 
 def _curves(lines: Sequence[Line], results: Results) -> Figure:
-    names = [key for key in results[lines[0].key]["curve"][0] if key.startswith("generation: ") and "SD" not in key]
-    metrics = [name.removeprefix("generation: ") for name in names]
-    figure = Figure(figsize=(5.2 * len(metrics), 3.6), layout="constrained")
-    palette = (figures.REVISED, figures.GENERATED, figures.INK, figures.DATA)
-    for axis, metric in zip(figure.subplots(1, len(metrics), squeeze=False)[0], metrics, strict=True):
-        for colour, line in zip(palette, lines, strict=False):
-            curve = results[line.key]["curve"]
+    names = [key for key in results[lines[0].cell]["curve"][0] if key.startswith("generation: ") and "SD" not in key]
+    plots: dict[str, dict[str, dict[str, tuple[list[float], list[float]]]]] = {}
+    for metric in (name.removeprefix("generation: ") for name in names):
+        for line in lines:
+            curve = results[line.cell]["curve"]
             minutes = [point["seconds"] / 60 for point in curve]
-            for kind, style in zip(KINDS if revises(line) else KINDS[:1], ("-", "--"), strict=False):
-                values = [point[f"{kind}: {metric}"] for point in curve]
-                axis.plot(minutes, values, style, color=colour, lw=1.4, label=f"{line.name}: {kind}")
-        axis.set(xlabel="minutes of training", ylabel=metric)
-        axis.grid(color=figures.MUTED, alpha=0.3)
-    figure.axes[0].legend(fontsize=7, frameon=False)
-    return figure
+            found = {kind: (minutes, [point[f"{kind}: {metric}"] for point in curve]) for kind in kinds_of(line)}
+            plots.setdefault(metric, {})[line.name] = found
+    return figures.families(plots, "minutes of training")
 
 
-def _grids(lines: Sequence[Line], folder: Path) -> Iterator[Section]:
-    """Samples of each run, revised beside generated."""
+def _grids(lines: Sequence[Line], runs: Mapping[str, Path]) -> Iterator[Section]:
+    """Samples of each run that is on this machine, revised beside generated."""
     shown = {}
     for line in lines:
-        run = folder / "runs" / line.key
-        if not (run / "config.json").is_file():
+        if line.cell not in runs:
             continue
-        model = TrainedModel.load(run, averaged=True)
-        sides = [_grid(model, revise=kind == "revision") for kind in (KINDS if revises(line) else KINDS[:1])]
+        model = TrainedModel.load(runs[line.cell], averaged=True)
+        sides = [_grid(model, revise=kind == "revision") for kind in kinds_of(line)]
         if len(sides) == 2:
             sides.insert(1, np.ones_like(sides[0][:, :1]))
-        caption = f"{line.name}: " + ("generated, then the same revised." if revises(line) else "generated.")
-        shown[f"samples-{line.key}"] = (figures.image_grid(np.concatenate(sides, axis=1)), caption)
+        caption = f"{line.name}: " + ("generated, then the same revised." if len(sides) > 1 else "generated.")
+        shown[f"samples-{line.cell}"] = (figures.image_grid(np.concatenate(sides, axis=1)), caption)
     if shown:
         yield Section("Samples", "Of the averaged weights at the end, not picked.", (), shown)
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +12,19 @@ import numpy as np
 from nrf import figures
 from nrf.data import resolve
 from nrf.metrics import nearest_neighbour_score
-from nrf.reproduce.runner.cells import STOP_AT, Cell, Outcome, OutOfTime, Section
+from nrf.reproduce.runner.experiment import NEVER, Cell, Deadline, Experiment, Outcome, Results, Section
 from nrf.reproduce.runner.record import Row
 from nrf.reproduce.runner.report import Table
+from nrf.reproduce.runner.watch import train_to_the_end
 from nrf.runs.presets import find_preset
 from nrf.runs.spec import Preset
-from nrf.runs.train import train
 from nrf.runs.trained import TrainedModel
-
-Results = Mapping[str, dict[str, Any]]
 
 PAIRS, STEPS = 8, 12
 """Lines that are drawn, and codes on each."""
 MEASURED_PAIRS = 200
 TEST_IMAGES = 1000
-KEY = "model"
+CELL = "model"
 
 
 @dataclass(frozen=True)
@@ -42,35 +38,32 @@ class InterpolationConfig:
     max_rows: int | None = None
 
 
-class Interpolation:
+class Interpolation(Experiment[InterpolationConfig]):
     """The experiment behind `nrf reproduce interpolation`."""
 
     name = "interpolation"
     title = "Latent interpolation on MNIST"
     lead = "Each row goes from one random code to another in a straight line; the ends are generations of their own."
-    partial = False
+    whole = InterpolationConfig()
+    quick = InterpolationConfig(epochs=1, compared=50, max_rows=300)
 
-    def config(self, *, quick: bool) -> InterpolationConfig:
-        return InterpolationConfig(epochs=1, compared=50, max_rows=300) if quick else InterpolationConfig()
+    def cells(self, config: InterpolationConfig, shared: Path) -> list[Cell]:
+        settings = {"preset": sized(config), "compared": config.compared, "max_rows": config.max_rows}
+        return [Cell(CELL, run_cell, settings, trains=True)]
 
-    def seeds(self, config: InterpolationConfig) -> Sequence[int]:
-        return [0]
-
-    def cells(self, config: InterpolationConfig, folder: Path) -> list[Cell]:
-        return [Cell(KEY, partial(run_cell, config, folder / "runs" / KEY))]
-
-    def summarise(self, config: InterpolationConfig, results: Results, folder: Path) -> Outcome:
-        numbers = results[KEY]
+    def summarise(self, config: InterpolationConfig, results: Results, runs: Mapping[str, Path]) -> Outcome:
+        numbers = results[CELL]
         rows = [Row("inclusive-NRF", name, value) for name, value in numbers.items()]
-        model = TrainedModel.load(folder / "runs" / KEY, averaged=True)
-        events = figures.as_images("mnist", model.interpolate(PAIRS, STEPS))
         text = (
             f"{config.epochs} epochs of all digits. A step is the distance between neighbours on a line; even steps "
             "mean that nothing jumps. Distances to the nearest training image say whether what lies between two codes "
             "is as near to digits as what lies at codes, and as images that were held out."
         )
         table = Table(["quantity", "value"], [[name, f"{value:.3f}"] for name, value in numbers.items()])
-        shown = {"lines": (figures.image_grid(events), "From one code to another.")}
+        shown = {}
+        if CELL in runs:  # the model is on this machine
+            events = TrainedModel.load(runs[CELL], averaged=True).interpolate(PAIRS, STEPS)
+            shown["lines"] = (figures.image_grid(figures.as_images("mnist", events)), "From one code to another.")
         headline = [(f"{numbers['largest step over the mean']:.2f}", "largest step over the mean step")]
         return Outcome(rows, [Section("Lines between codes", text, [table], shown)], headline)
 
@@ -81,29 +74,20 @@ def sized(config: InterpolationConfig) -> Preset:
     return replace(preset, train=replace(preset.train, epochs=config.epochs, iterations=None, threads=1))
 
 
-def run_cell(config: InterpolationConfig, out: Path) -> dict[str, float]:
+def run_cell(
+    preset: Preset, compared: int, max_rows: int | None, out: Path, deadline: Deadline = NEVER
+) -> dict[str, Any]:
     """Train, or go on with it; then measure how even the lines are, and how near to digits."""
     splits = resolve("mnist")
     assert splits.test is not None
     held_out = splits.test[:TEST_IMAGES]
-    splits = replace(splits, train=splits.train[: config.max_rows], train_labels=None)
-    preset = sized(config)
-    trainer = train(
-        config.preset,
-        preset,
-        out,
-        resume=True,
-        quiet=True,
-        splits=splits,
-        on_log=lambda trainer, row: time.time() > STOP_AT.get(),
-    )
-    if trainer.step < trainer.total:
-        raise OutOfTime if time.time() > STOP_AT.get() else KeyboardInterrupt
+    splits = replace(splits, train=splits.train[:max_rows], train_labels=None)
+    train_to_the_end("mnist-interpolation", preset, out, deadline, splits=splits)
     lines = TrainedModel.load(out, averaged=True).interpolate(MEASURED_PAIRS, STEPS, seed=1)
     flat = lines.reshape(MEASURED_PAIRS, STEPS, -1)
     steps = np.linalg.norm(np.diff(flat, axis=1), axis=2)
     straight = np.linalg.norm(flat[:, -1] - flat[:, 0], axis=1)
-    among = splits.train[: config.compared]
+    among = splits.train[:compared]
 
     def distance(images: figures.Array) -> float:
         return float(-nearest_neighbour_score(among, images.astype(np.float32)).mean())

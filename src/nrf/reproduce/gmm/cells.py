@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -38,10 +37,10 @@ from nrf.metrics import (
 )
 from nrf.models import frozen
 from nrf.networks import MLPGenerator, MLPPotential
-from nrf.reproduce.runner.cells import STOP_AT, OutOfTime, cell_key
+from nrf.reproduce.runner.experiment import NEVER, Deadline, cell_name
+from nrf.reproduce.runner.watch import train_to_the_end
 from nrf.runs.presets import find_preset
 from nrf.runs.spec import Preset
-from nrf.runs.train import train
 from nrf.runs.trained import TrainedModel
 from nrf.samplers import CoopNet
 
@@ -81,9 +80,9 @@ class Method:
     preset: Preset
 
     @property
-    def key(self) -> str:
-        """A file name."""
-        return cell_key(self.setting, self.name)
+    def cell(self) -> str:
+        """Name of its cell."""
+        return cell_name(self.setting, self.name)
 
     @property
     def cost(self) -> float:
@@ -162,35 +161,30 @@ def _of(setting: str) -> list[tuple[str, Preset]]:
     ]
 
 
-def train_and_measure(config: GMMConfig, method: Method, folder: Path) -> dict[str, Any]:
+def train_and_measure(
+    method: Method, draws: int, grid_side: int, out: Path, deadline: Deadline = NEVER
+) -> dict[str, Any]:
     """Train a method's models, or go on with them, then measure each."""
-    out = folder / "runs" / method.key
-    trainer = train(
-        method.key, method.preset, out, resume=True, quiet=True, on_log=lambda *_: time.time() > STOP_AT.get()
-    )
-    if trainer.step < trainer.total:
-        raise OutOfTime if time.time() > STOP_AT.get() else KeyboardInterrupt
-    models = [_measure(config, method, out, i) for i in range(config.replicas)]
+    trainer = train_to_the_end(method.cell, method.preset, out, deadline)
+    models = [_measure(method, out, i, draws, grid_side) for i in range(method.preset.replicas)]
     return {"iterations": trainer.total, "seconds": round(trainer.seconds, 1), "models": models}
 
 
-def _measure(config: GMMConfig, method: Method, out: Path, replica: int) -> dict[str, dict[str, float]]:
+def _measure(method: Method, out: Path, replica: int, draws: int, grid_side: int) -> dict[str, dict[str, float]]:
     weights = ["last"] + (["averaged"] if method.preset.train.ema_decay is not None else [])
     seed = method.preset.seeds[replica]
-    return {
-        name: _numbers(config, method, TrainedModel.load(out, averaged=name == "averaged", replica=replica), seed)
-        for name in weights
-    }
+    models = {name: TrainedModel.load(out, averaged=name == "averaged", replica=replica) for name in weights}
+    return {name: _numbers(method, model, seed, draws, grid_side) for name, model in models.items()}
 
 
-def _numbers(config: GMMConfig, method: Method, trained: TrainedModel, seed: int) -> dict[str, float]:
+def _numbers(method: Method, trained: TrainedModel, seed: int, draws: int, grid_side: int) -> dict[str, float]:
     means, held_out = torch.from_numpy(gmm.means()).float(), torch.from_numpy(gmm.reported())
     found: dict[str, float] = {}
-    for kind, samples in samples_of(method, trained, config.draws * DRAW_SIZE, seed).items():
+    for kind, samples in samples_of(method, trained, draws * DRAW_SIZE, seed).items():
         covered, realistic = mode_coverage(samples, means, gmm.SIGMA, DRAW_SIZE)
         found |= {f"{kind}: covered modes": covered, f"{kind}: realistic ratio": realistic}
         found[f"{kind}: kernel log-likelihood"] = kernel_log_likelihood(samples[:5000], held_out)
-    return found | (field_numbers(trained, config.grid_side) if method.is_field else {})
+    return found | (field_numbers(trained, grid_side) if method.is_field else {})
 
 
 def samples_of(method: Method, trained: TrainedModel, n: int, seed: int) -> dict[str, Tensor]:

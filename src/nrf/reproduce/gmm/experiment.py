@@ -7,13 +7,13 @@ of held-out points and the divergence from the true mixture.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from nrf import figures
 from nrf.data import gmm, resolve
 from nrf.metrics import (
     PlaneGrid,
@@ -23,7 +23,6 @@ from nrf.metrics import (
     mode_coverage,
     most_covered,
 )
-from nrf.reproduce.gmm import drawing as draw_figures
 from nrf.reproduce.gmm.cells import (
     DRAW_SIZE,
     LONG_CHAIN,
@@ -36,12 +35,10 @@ from nrf.reproduce.gmm.cells import (
     train_and_measure,
 )
 from nrf.reproduce.runner.board import Place
-from nrf.reproduce.runner.cells import Cell, Outcome, Section
+from nrf.reproduce.runner.experiment import Cell, Experiment, Outcome, Results, Section
 from nrf.reproduce.runner.record import Row
 from nrf.reproduce.runner.report import Table
 from nrf.runs.trained import TrainedModel
-
-Results = Mapping[str, dict[str, Any]]
 
 PAPER: dict[tuple[str, str], tuple[tuple[float, float], tuple[float, float]]] = {
     ("GAN", "generation"): ((21.47, 1.44), (0.83, 0.02)),
@@ -66,7 +63,7 @@ FIELD_METRICS = (
 MOST_COVERED = most_covered(len(gmm.means()), DRAW_SIZE)
 
 
-class Mixture:
+class Mixture(Experiment[GMMConfig]):
     """The experiment behind `nrf reproduce gmm`."""
 
     name = "gmm"
@@ -77,25 +74,32 @@ class Mixture:
         "realistic samples as in the paper's table; likelihood and divergence by quadrature, which the plane allows."
     )
 
-    def config(self, *, quick: bool) -> GMMConfig:
-        return QUICK if quick else GMMConfig()
+    whole = GMMConfig()
+    quick = QUICK
 
     def seeds(self, config: GMMConfig) -> Sequence[int]:
         return range(config.replicas)
 
-    def cells(self, config: GMMConfig, folder: Path) -> list[Cell]:
+    def cells(self, config: GMMConfig, shared: Path) -> list[Cell]:
         cheapest_first = sorted(methods(config), key=lambda method: method.cost)
+        size = {"draws": config.draws, "grid_side": config.grid_side}
         return [
-            Cell(m.key, partial(train_and_measure, config, m, folder), Place(f"{m.name}, {m.setting}", None, 0))
-            for m in cheapest_first
+            Cell(
+                method.cell,
+                train_and_measure,
+                {"method": method, **size},
+                trains=True,
+                place=Place(f"{method.name}, {method.setting}", None, 0),
+            )
+            for method in cheapest_first
         ]
 
-    def summarise(self, config: GMMConfig, results: Results, folder: Path) -> Outcome:
-        found = [method for method in methods(config) if method.key in results]
-        rows = [row for method in found for row in _rows(method, results[method.key])]
+    def summarise(self, config: GMMConfig, results: Results, runs: Mapping[str, Path]) -> Outcome:
+        found = [method for method in methods(config) if method.cell in results]
+        rows = [row for method in found for row in _rows(method, results[method.cell])]
         rows += oracle_rows(config)
         sections = [_sample_section(config, found, rows, results), _field_section(found, rows)]
-        sections.append(_figures(found, folder))
+        sections += _figures(found, runs)
         best = {row.metric: row for row in rows if row.preset == "best" and row.case == "revision, last weights"}
         alone = {row.metric: row for row in rows if row.preset == "best" and row.case == "generation, last weights"}
         headline = (
@@ -121,12 +125,9 @@ def _rows(method: Method, result: Mapping[str, Any]) -> list[Row]:
             kind, _, metric = name.rpartition(": ")
             values = [model[weights][name] for model in models]
             paper = PAPER.get((method.name, kind)) if metric in SAMPLE_METRICS[:2] else None
-            quoted = (None, None) if paper is None else paper[SAMPLE_METRICS.index(metric)]
+            quoted = None if paper is None else paper[SAMPLE_METRICS.index(metric)]
             case = f"{kind}, {weights} weights" if kind else f"{weights} weights"
-            mean, sd = float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else None
-            rows.append(
-                Row(method.name, metric, mean, sd, len(values), method.setting, case, None, quoted[0], quoted[1])
-            )
+            rows.append(Row.of(values, method.name, metric, preset=method.setting, case=case, paper=quoted))
     rows.append(Row(method.name, "iterations", result["iterations"], preset=method.setting))
     return rows
 
@@ -146,12 +147,10 @@ def oracle_rows(config: GMMConfig) -> list[Row]:
             values[metric].append(value)
     paper = PAPER["oracle", "training data"]
     truth = mean_log_likelihood(lambda x: mixture_log_density(x, means, gmm.SIGMA), held_out, grid)
-    rows_of_samples = []
-    for (metric, v), (quoted, quoted_sd) in zip(values.items(), (*paper, (None, None)), strict=True):
-        sd = float(np.std(v, ddof=1))
-        rows_of_samples.append(
-            Row("oracle", metric, float(np.mean(v)), sd, len(v), None, "training data", None, quoted, quoted_sd)
-        )
+    rows_of_samples = [
+        Row.of(found, "oracle", metric, case="training data", paper=quoted)
+        for (metric, found), quoted in zip(values.items(), (*paper, None), strict=True)
+    ]
     return [*rows_of_samples, Row("oracle", "log-likelihood", truth, case="the mixture itself")]
 
 
@@ -181,7 +180,9 @@ def _sample_table(found: Sequence[Method], rows: Sequence[Row], results: Results
         "kernel log-lik.",
     ]
     lines = []
-    names: list[tuple[str, str | None, str]] = [(m.name, m.setting, f"{results[m.key]['iterations']:,}") for m in found]
+    names: list[tuple[str, str | None, str]] = [
+        (m.name, m.setting, f"{results[m.cell]['iterations']:,}") for m in found
+    ]
     for name, setting, iterations in [*names, ("oracle", None, "")]:
         mine = [row for row in rows if row.method == name and row.preset == setting and row.metric in SAMPLE_METRICS]
         for case in dict.fromkeys(row.case for row in mine):
@@ -193,11 +194,11 @@ def _sample_table(found: Sequence[Method], rows: Sequence[Row], results: Results
                     setting or "",
                     case or "",
                     iterations,
-                    _spread(covered.mean, covered.sd, 2),
-                    _spread(covered.paper, covered.paper_sd, 2),
-                    _spread(realistic.mean, realistic.sd, 3),
-                    _spread(realistic.paper, realistic.paper_sd, 2),
-                    _spread(kernel.mean, kernel.sd, 3),
+                    covered.text(".2f"),
+                    covered.paper_text(".2f"),
+                    realistic.text(),
+                    realistic.paper_text(".2f"),
+                    kernel.text(),
                 ]
             )
     return Table(header, lines)
@@ -210,7 +211,7 @@ def _field_section(found: Sequence[Method], rows: Sequence[Row]) -> Section:
         mine = [r for r in rows if (r.method, r.preset) == (method.name, method.setting) and r.metric in FIELD_METRICS]
         for case in dict.fromkeys(row.case for row in mine):
             by = {row.metric: row for row in mine if row.case == case}
-            cells = [_spread(by[metric].mean, by[metric].sd, 3) for metric in FIELD_METRICS]
+            cells = [by[metric].text() for metric in FIELD_METRICS]
             lines.append([method.name, method.setting, (case or "").removesuffix(" weights"), *cells])
     truth = next(row for row in rows if row.method == "oracle" and row.metric == "log-likelihood")
     lines.append(["the mixture itself", "", "", f"{truth.mean:.3f}", "0", f"{truth.mean:.3f}", "0", "1"])
@@ -223,27 +224,22 @@ def _field_section(found: Sequence[Method], rows: Sequence[Row]) -> Section:
     return Section("Likelihood", text, [Table(header, lines)])
 
 
-def _figures(found: Sequence[Method], folder: Path) -> Section:
+def _figures(found: Sequence[Method], runs: Mapping[str, Path]) -> list[Section]:
+    """Of the models that are on this machine."""
     pictures = {}
     for setting in (*SETTINGS, "best"):
-        panels = {m.name: _panel(m, folder) for m in found if m.setting == setting}
+        panels = {m.name: _panel(m, runs[m.cell]) for m in found if m.setting == setting and m.cell in runs}
         if panels:
             caption = f"Setting {setting}: 1,000 samples of the first model; potential with the true means in red."
-            pictures[f"panels-{setting}"] = (draw_figures.method_panels(panels, gmm.means()), caption)
+            pictures[f"panels-{setting}"] = (figures.method_panels(panels, gmm.means()), caption)
     text = "Above the samples of each method, below its potential; a critic's potential is no density."
-    return Section("Samples and potentials", text, (), pictures)
+    return [Section("Samples and potentials", text, (), pictures)] if pictures else []
 
 
-def _panel(method: Method, folder: Path) -> draw_figures.Panel:
-    trained = TrainedModel.load(folder / "runs" / method.key)
+def _panel(method: Method, run: Path) -> figures.Panel:
+    trained = TrainedModel.load(run)
     samples = {kind: x.numpy() for kind, x in samples_of(method, trained, 1000, seed=0).items()}
     side = np.linspace(-6, 6, 240, dtype=np.float32)
     xs, ys = np.meshgrid(side, side)
     u = trained.score_samples(np.stack([xs.ravel(), ys.ravel()], axis=1)).reshape(xs.shape)
-    return draw_figures.Panel(samples, (xs, ys, u))
-
-
-def _spread(mean: float | None, sd: float | None, digits: int) -> str:
-    if mean is None:
-        return ""
-    return f"{mean:.{digits}f}" if sd is None else f"{mean:.{digits}f} ± {sd:.{digits}f}"
+    return figures.Panel(samples, (xs, ys, u))

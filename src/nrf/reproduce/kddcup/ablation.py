@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,9 @@ import numpy as np
 from nrf.detect import Training
 from nrf.learners import Revision
 from nrf.networks import MLPPotential
-from nrf.reproduce.kddcup.cells import WATCHED, detect_and_watch, load, train_on
-from nrf.reproduce.runner.cells import Cell, Outcome, Section, cell_key
+from nrf.reproduce.kddcup.cells import WATCHED, detector_cell, run_cell
+from nrf.reproduce.kddcup.experiment import DEFAULTS
+from nrf.reproduce.runner.experiment import Cell, Experiment, Outcome, Results, Section, cell_name
 from nrf.reproduce.runner.record import Row
 from nrf.reproduce.runner.report import Table
 from nrf.reproduce.runner.watch import values_of
@@ -26,7 +26,6 @@ from nrf.runs.presets import find_preset
 from nrf.runs.spec import Preset
 from nrf.samplers import SGHMC, SGLD
 
-Results = Mapping[str, dict[str, Any]]
 Change = Callable[[Preset], Preset]
 
 FIRST_DEVELOPMENT_SPLIT = 100
@@ -102,38 +101,40 @@ DETECTORS: dict[str, dict[str, Any]] = {
 """Settings of the detector, by name."""
 
 
-class KDDAblation:
+class KDDAblation(Experiment[AblationConfig]):
     """The experiment behind `nrf reproduce kddcup-ablation`."""
 
     name = "kddcup-ablation"
-    partial = False
     title = "KDDCUP: what steadies training"
     lead = "One change of the released settings at a time, then several, on splits that no other table uses."
 
-    def config(self, *, quick: bool) -> AblationConfig:
-        return QUICK if quick else AblationConfig()
+    whole = AblationConfig()
+    quick = QUICK
 
     def seeds(self, config: AblationConfig) -> Sequence[int]:
         return range(FIRST_DEVELOPMENT_SPLIT, FIRST_DEVELOPMENT_SPLIT + config.splits)
 
-    def cells(self, config: AblationConfig, folder: Path) -> list[Cell]:
+    def cells(self, config: AblationConfig, shared: Path) -> list[Cell]:
         found = []
         for seed in self.seeds(config):
+            where: dict[str, Any] = {"split": seed, "max_rows": config.max_rows}
             for name in CHANGES:
-                out = folder / "runs" / cell_key(seed, name)
-                found.append(Cell(cell_key(seed, name), partial(changed_cell, config, name, seed, out)))
-            for name in DETECTORS:
-                found.append(Cell(cell_key(seed, name), partial(detector_cell, config, name, seed)))
+                settings = {"preset": sized(config, name, seed), **where}
+                found.append(Cell(cell_name(seed, name), run_cell, settings, trains=True))
+            for name, changes in DETECTORS.items():
+                settings = {"epochs": config.detector_epochs, "settings": changes, **where}
+                found.append(Cell(cell_name(seed, name), detector_cell, settings, hangs_on=DEFAULTS))
         return found
 
-    def summarise(self, config: AblationConfig, results: Results, folder: Path) -> Outcome:
+    def summarise(self, config: AblationConfig, results: Results, runs: Mapping[str, Path]) -> Outcome:
         rows, lines = [], []
         for name in (*CHANGES, *DETECTORS):
-            curves = [results[cell_key(seed, name)]["curve"] for seed in self.seeds(config)]
+            curves = [results[cell_name(seed, name)]["curve"] for seed in self.seeds(config)]
             numbers = _numbers(curves)
-            rows += [_row(name, metric, values) for metric, values in numbers.items()]
-            lines.append([name, *(f"{np.mean(values):.4f}" for values in numbers.values())])
-        header = ["settings", *_numbers([results[cell_key(self.seeds(config)[0], "released")]["curve"]])]
+            found = [Row.of(v, name, metric, case="development splits") for metric, v in numbers.items()]
+            rows += found
+            lines.append([name, *(f"{row.mean:.4f}" for row in found)])
+        header = ["settings", *_numbers([results[cell_name(self.seeds(config)[0], "released")]["curve"]])]
         length = f"{config.detector_epochs} epochs" if config.detector_epochs else "its default length"
         text = (
             f"Mean over {config.splits} development splits, {config.epochs} epochs, the detector {length}. F1 is that "
@@ -154,18 +155,11 @@ def changed(name: str) -> Preset:
     return preset
 
 
-def changed_cell(config: AblationConfig, name: str, seed: int, out: Path) -> dict[str, Any]:
-    """The released settings with some changes, on one split."""
+def sized(config: AblationConfig, name: str, seed: int) -> Preset:
+    """The same for one split, at the experiment's length, with rows to watch."""
     preset = changed(name)
     length = replace(preset.train, epochs=config.epochs, watch_share=WATCHED, threads=1)
-    preset = replace(preset, seed=seed, data=replace(preset.data, split=seed), train=length)
-    return {"curve": train_on(preset, load(seed, max_rows=config.max_rows), out)}
-
-
-def detector_cell(config: AblationConfig, name: str, seed: int) -> dict[str, Any]:
-    """The detector with some settings, on one split."""
-    split = load(seed, max_rows=config.max_rows)
-    return {"curve": detect_and_watch(split, seed, config.detector_epochs, **DETECTORS[name])}
+    return replace(preset, seed=seed, data=replace(preset.data, split=seed), train=length)
 
 
 def _numbers(curves: Sequence[Sequence[Mapping[str, float]]]) -> dict[str, list[float]]:
@@ -183,8 +177,3 @@ def _numbers(curves: Sequence[Sequence[Mapping[str, float]]]) -> dict[str, list[
         }.items():
             found.setdefault(name, []).append(value)
     return found
-
-
-def _row(name: str, metric: str, values: Sequence[float]) -> Row:
-    sd = float(np.std(values, ddof=1)) if len(values) > 1 else None
-    return Row(name, metric, float(np.mean(values)), sd, len(values), case="development splits")

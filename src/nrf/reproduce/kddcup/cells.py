@@ -21,6 +21,8 @@ from nrf.detect.defaults import spec_for
 from nrf.detect.selection import synthetic_auroc
 from nrf.detect.tables.texts import arrow
 from nrf.metrics import auroc, flagged_metrics
+from nrf.reproduce.baselines import Baseline, fit_and_score
+from nrf.reproduce.runner.experiment import NEVER, Deadline
 from nrf.reproduce.runner.watch import AVERAGED, LAST, Curve, potential_of, synthetic, train_and_watch
 from nrf.runs.spec import Preset
 from nrf.training.batches import MOST_WATCHED
@@ -102,7 +104,7 @@ def load(split: int, path: Path | None = None, max_rows: int | None = None) -> S
 # ------------------------------------------------------------------------------------------------------------ one model
 
 
-def train_on(preset: Preset, split: Split, out: Path) -> Curve:
+def train_on(preset: Preset, split: Split, out: Path, deadline: Deadline = NEVER) -> Curve:
     """Train on a split, or go on with it, looking at it after every epoch.
 
     Besides metrics on test rows, which choose nothing but the column `oracle`, there are the run's health and how well
@@ -113,7 +115,7 @@ def train_on(preset: Preset, split: Split, out: Path) -> Curve:
         found = split.numbers(potential_of(potential, split.distinct))
         return found | {"synthetic AUROC": synthetic(potential, watched)}
 
-    return train_and_watch("kddcup", preset, split.splits, out, numbers)
+    return train_and_watch("kddcup", preset, split.splits, out, numbers, deadline)
 
 
 def detect_and_watch(
@@ -151,3 +153,26 @@ def detect_and_watch(
         detector.set_params(training__batch_size=batch, max_iter=epochs * (n_learned // batch))
     detector.fit(learned)
     return curve
+
+
+# --------------------------------------------------------------------------------------------------------------- cells
+
+
+def run_cell(preset: Preset, split: int, max_rows: int | None, out: Path, deadline: Deadline = NEVER) -> dict[str, Any]:
+    """One model: its numbers after every epoch."""
+    return {"curve": train_on(preset, load(split, max_rows=max_rows), out, deadline)}
+
+
+def detector_cell(
+    split: int, epochs: int | None, max_rows: int | None, settings: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The detector: its numbers after every epoch."""
+    return {"curve": detect_and_watch(load(split, max_rows=max_rows), split, epochs, **(settings or {}))}
+
+
+def compared_cell(system: Baseline, split: int, max_rows: int | None) -> dict[str, Any]:
+    """One of the other systems: fitted on training rows, scored on distinct rows."""
+    data = load(split, max_rows=max_rows)
+    found = fit_and_score(system, data.splits.train, data.distinct, seed=split)
+    numbers = data.numbers(np.asarray(found.scores, dtype=np.float32))
+    return numbers | {"seconds": round(found.fit_seconds + found.score_seconds, 1)}

@@ -8,28 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 
-from nrf.figures import INK, MUTED
-from nrf.reproduce.kddcup.cells import WATCHED, detect_and_watch, load, train_on
-from nrf.reproduce.kddcup.methods import METHODS, ONE_PASS, fit_and_measure
-from nrf.reproduce.runner.cells import Cell, Outcome, Section, cell_key
+from nrf import figures
+from nrf.reproduce.baselines import Baseline, find_baseline, has_epochs, with_epochs
+from nrf.reproduce.baselines.ours import detector_defaults
+from nrf.reproduce.kddcup.cells import WATCHED, compared_cell, detector_cell, run_cell
+from nrf.reproduce.runner.experiment import Cell, Experiment, Outcome, Results, Section, cell_name
 from nrf.reproduce.runner.record import Row
 from nrf.reproduce.runner.report import Table
-from nrf.reproduce.runner.watch import COLUMNS, chosen, values_of
+from nrf.reproduce.runner.watch import COLUMNS, Curve, chosen, values_of
 from nrf.runs.presets import find_preset
 from nrf.runs.spec import Preset
-
-Results = Mapping[str, dict[str, Any]]
 
 SAMPLERS = {"inclusive-NRF, SGLD": "sgld", "inclusive-NRF, SGHMC": "sghmc"}
 BEST = ("best", "NRFDetector")
 """Ours: the detector with its defaults, on the file's own columns."""
+DEFAULTS = {"defaults": detector_defaults(200_000, 121)}
 NAMES = ("precision", "recall", "F1", "AUROC", "average precision")
 BLOCKS = {"all test rows": "", "unseen rows": "unseen "}
 PAPER: dict[str, dict[str, tuple[float, float | None]]] = {
@@ -65,46 +62,62 @@ QUICK = KDDConfig(
 )
 
 
-class KDDCup:
+def systems(epochs: int) -> dict[str, Baseline]:
+    """What is compared with, by name; the epochs are those of what has any."""
+    found = {
+        # ν is the share of training rows left outside; they are all normal, and no label says more. A kernel machine's
+        # cost grows with the square of its rows.
+        "OC-SVM": find_baseline("one-class SVM", nu=0.05, max_rows=10_000),
+        "DSEBM-e": find_baseline("DSEBM-e"),
+        "DSEBM-r": find_baseline("DSEBM-r"),
+        "DAGMM": find_baseline("DAGMM"),
+        "ALAD": find_baseline("ALAD", batch_size=1024, latent_dim=32, max_rows=50_000),
+        "1-NN": find_baseline("1-NN", distinct=True),
+        "untrained potential": find_baseline("untrained potential", preset=find_preset("kddcup-sgld-released")),
+    }
+    return {name: with_epochs(system, epochs) for name, system in found.items()}
+
+
+class KDDCup(Experiment[KDDConfig]):
     """The experiment behind `nrf reproduce kddcup`."""
 
     name = "kddcup"
-    partial = False
     title = "KDDCUP: the last model, the selected one, and the best on the test set"
     lead = (
         "Attacks are the normal class. Twenty random halves; trained on the attacks of one half, tested on the other, "
         "the 20 % of rows with the lowest potential flagged."
     )
-
-    def config(self, *, quick: bool) -> KDDConfig:
-        return QUICK if quick else KDDConfig()
+    whole = KDDConfig()
+    quick = QUICK
 
     def seeds(self, config: KDDConfig) -> Sequence[int]:
         return range(config.splits)
 
-    def cells(self, config: KDDConfig, folder: Path) -> list[Cell]:
+    def cells(self, config: KDDConfig, shared: Path) -> list[Cell]:
         found = []
+        compared = systems(config.compared_epochs)
         for split in range(config.splits):
+            where = {"split": split, "max_rows": config.max_rows}
             for setting, method in runs_of(config, split):
-                key = cell_key(f"{split:02d}", setting, method)
+                name = cell_name(f"{split:02d}", setting, method)
                 if (setting, method) == BEST:
-                    found.append(Cell(key, partial(best_cell, config, split)))
-                    continue
-                preset = sized(config, setting, method, split)
-                found.append(Cell(key, partial(run_cell, config, preset, split, folder / "runs" / key)))
+                    settings = {"epochs": config.best_epochs, **where}
+                    found.append(Cell(name, detector_cell, settings, hangs_on=DEFAULTS))
+                else:
+                    preset = sized(config, setting, method, split)
+                    found.append(Cell(name, run_cell, {"preset": preset, **where}, trains=True))
             if split < config.compared_splits:
-                for name in METHODS:
-                    found.append(
-                        Cell(cell_key(f"{split:02d}", "compared", name), partial(compared_cell, config, name, split))
-                    )
+                for method, system in compared.items():
+                    name = cell_name(f"{split:02d}", "compared", method)
+                    found.append(Cell(name, compared_cell, {"system": system, **where}))
         return found
 
-    def summarise(self, config: KDDConfig, results: Results, folder: Path) -> Outcome:
+    def summarise(self, config: KDDConfig, results: Results, runs: Mapping[str, Path]) -> Outcome:
         rows = [*_our_rows(config, results), *_compared_rows(config, results)]
         sections = [_section(rows, block, prefix) for block, prefix in BLOCKS.items()]
         sections.append(_instability(config, results))
         best = {r.column: r for r in rows if (r.preset, r.case, r.metric) == ("best", "all test rows", "F1")}
-        headline = [(f"{best[c].mean:.3f} ± {best[c].sd or 0:.3f}", f"F1 of `best`, {c}") for c in COLUMNS if c in best]
+        headline = [(best[c].text(), f"F1 of `best`, {c}") for c in COLUMNS if c in best]
         return Outcome(rows, sections, headline)
 
 
@@ -122,19 +135,9 @@ def sized(config: KDDConfig, setting: str, method: str, split: int) -> Preset:
     return replace(preset, seed=split, data=data, train=length)
 
 
-def run_cell(config: KDDConfig, preset: Preset, split: int, out: Path) -> dict[str, Any]:
-    """One model: its numbers after every epoch."""
-    return {"curve": train_on(preset, load(split, max_rows=config.max_rows), out)}
-
-
-def best_cell(config: KDDConfig, split: int) -> dict[str, Any]:
-    """The detector: its numbers after every epoch."""
-    return {"curve": detect_and_watch(load(split, max_rows=config.max_rows), split, config.best_epochs)}
-
-
-def compared_cell(config: KDDConfig, name: str, split: int) -> dict[str, Any]:
-    """One of the other systems."""
-    return fit_and_measure(name, load(split, max_rows=config.max_rows), split, config.compared_epochs)
+def _curve(results: Results, split: int, setting: str, method: str) -> Curve:
+    curve: Curve = results[cell_name(f"{split:02d}", setting, method)]["curve"]
+    return curve
 
 
 def _our_rows(config: KDDConfig, results: Results) -> list[Row]:
@@ -142,7 +145,7 @@ def _our_rows(config: KDDConfig, results: Results) -> list[Row]:
     kinds = dict.fromkeys(kind for split in range(config.splits) for kind in runs_of(config, split))
     for setting, method in kinds:
         curves = [
-            results[cell_key(f"{split:02d}", setting, method)]["curve"]
+            _curve(results, split, setting, method)
             for split in range(config.splits)
             if (setting, method) in runs_of(config, split)
         ]
@@ -151,37 +154,25 @@ def _our_rows(config: KDDConfig, results: Results) -> list[Row]:
                 for name in NAMES:
                     values = [values_of(c, prefix + name)[chosen(c, column, "F1")] for c in curves]
                     quoted = PAPER.get(method, {}).get(name) if not prefix and column == "oracle" else None
-                    rows.append(_row(method, name, values, setting, block, column, quoted))
+                    where = {"preset": setting, "case": block, "column": column}
+                    rows.append(Row.of(values, method, name, **where, paper=quoted))
         for tail, steadiness in (("worst of the last ten epochs", np.min), ("mean of the last ten epochs", np.mean)):
             values = [float(steadiness(values_of(c, "F1")[-10:])) for c in curves]
-            rows.append(_row(method, f"F1, {tail}", values, setting, "all test rows", None, None))
+            rows.append(Row.of(values, method, f"F1, {tail}", preset=setting, case="all test rows"))
     return rows
 
 
 def _compared_rows(config: KDDConfig, results: Results) -> list[Row]:
     rows = []
-    for method in METHODS:
-        found = [results[cell_key(f"{split:02d}", "compared", method)] for split in range(config.compared_splits)]
+    for method, system in systems(config.compared_epochs).items():
+        found = [results[cell_name(f"{split:02d}", "compared", method)] for split in range(config.compared_splits)]
+        column = "last" if has_epochs(system) else None
         for block, prefix in BLOCKS.items():
             for name in NAMES:
                 quoted = PAPER.get(method, {}).get(name) if not prefix else None
-                column = None if method in ONE_PASS else "last"
-                rows.append(_row(method, name, [f[f"{prefix}{name}"] for f in found], None, block, column, quoted))
+                values = [numbers[f"{prefix}{name}"] for numbers in found]
+                rows.append(Row.of(values, method, name, case=block, column=column, paper=quoted))
     return rows
-
-
-def _row(
-    method: str,
-    metric: str,
-    values: Sequence[float],
-    preset: str | None,
-    case: str,
-    column: str | None,
-    quoted: tuple[float, float | None] | None,
-) -> Row:
-    sd = float(np.std(values, ddof=1)) if len(values) > 1 else None
-    paper, paper_sd = quoted or (None, None)
-    return Row(method, metric, float(np.mean(values)), sd, len(values), preset, case, column, paper, paper_sd)
 
 
 def _section(rows: Sequence[Row], block: str, prefix: str) -> Section:
@@ -190,7 +181,7 @@ def _section(rows: Sequence[Row], block: str, prefix: str) -> Section:
     for key in dict.fromkeys((row.method, row.preset, row.column) for row in mine):
         by = {row.metric: row for row in mine if (row.method, row.preset, row.column) == key}
         quoted = "" if by["F1"].paper is None else f"{by['F1'].paper:.4f}"
-        cells = [f"{by[n].mean:.4f}" + ("" if by[n].sd is None else f" ± {by[n].sd:.4f}") for n in NAMES]
+        cells = [by[name].text(".4f") for name in NAMES]
         lines.append([key[0], key[1] or "", key[2] or "", str(by["F1"].n), *cells, quoted])
     text = (
         "Mean ± SD over splits. `last`: the model after the last epoch. `selected`: after the epoch in which held-out "
@@ -209,16 +200,13 @@ def _section(rows: Sequence[Row], block: str, prefix: str) -> Section:
 
 def _instability(config: KDDConfig, results: Results) -> Section:
     kinds = [*(("released", m) for m in SAMPLERS), BEST]
-    figure = Figure(figsize=(3.3 * len(kinds), 2.8), layout="constrained")
-    for axis, (setting, method) in zip(figure.subplots(1, len(kinds), sharey=True), kinds, strict=True):
-        for split in range(config.splits):
-            curve = results[cell_key(f"{split:02d}", setting, method)]["curve"]
-            values = values_of(curve, "F1")
-            axis.plot(range(1, len(values) + 1), values, lw=0.6, color=INK)
-        axis.set(title=f"{setting}: {method}", xlabel="epoch", ylim=(0, 1))
-        axis.grid(color=MUTED, alpha=0.2)
-        axis.title.set_fontsize(9)
-    figure.axes[0].set_ylabel("F1 on test rows")
+    values = {
+        f"{setting}: {method}": [
+            values_of(_curve(results, split, setting, method), "F1") for split in range(config.splits)
+        ]
+        for setting, method in kinds
+    }
+    figure = figures.epochs(values, "F1 on test rows", ylim=(0, 1))
     text = (
         "F1 after every epoch, a line a split. A user gets the right end of a line; the published number is its "
         "highest point."

@@ -8,22 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from nrf.reproduce.one_class.best import KEPT, Best, detect_on
-from nrf.reproduce.one_class.cells import load
+from nrf.reproduce.one_class.best import KEPT, Best, detector_cell
+from nrf.reproduce.one_class.experiment import DEFAULTS
 from nrf.reproduce.one_class.paper import NAMES
 from nrf.reproduce.runner.board import Place
-from nrf.reproduce.runner.cells import Cell, Outcome, Section, cell_key
+from nrf.reproduce.runner.experiment import Cell, Experiment, Outcome, Results, Section, cell_name
 from nrf.reproduce.runner.record import Row
 from nrf.reproduce.runner.report import Table
 from nrf.reproduce.runner.watch import values_of
-
-Results = Mapping[str, dict[str, Any]]
 
 WIDE: dict[str, Any] = {"answers": True, "sigma": 3.0, "first_step_size": 0.05}
 """Answers, proposals wider than their rows, and steps that bring them in."""
@@ -79,7 +74,7 @@ CONFIGS = {
 }
 
 
-class ImageAblation:
+class ImageAblation(Experiment[ImageAblationConfig]):
     """The experiments behind `nrf reproduce mnist-ablation` and `cifar10-one-class-ablation`."""
 
     partial = True
@@ -88,33 +83,27 @@ class ImageAblation:
     def __init__(self, name: str) -> None:
         self.name = name
         self.title = f"{name}: what `best` is for images"
-
-    def config(self, *, quick: bool) -> ImageAblationConfig:
-        whole = CONFIGS[self.name]
-        if not quick:
-            return whole
+        self.whole = whole = CONFIGS[name]
         classes, changes = whole.classes[:1], whole.changes[:2]
-        return replace(whole, classes=classes, changes=changes, max_train=60, max_test=60)
+        self.quick = replace(whole, classes=classes, changes=changes, max_train=60, max_test=60)
 
-    def seeds(self, config: ImageAblationConfig) -> Sequence[int]:
-        return [0]
-
-    def cells(self, config: ImageAblationConfig, folder: Path) -> list[Cell]:
+    def cells(self, config: ImageAblationConfig, shared: Path) -> list[Cell]:
         found = []
+        data = {"dataset": config.dataset, "max_train": config.max_train, "max_test": config.max_test}
         for name in config.changes:
             for label in config.classes:
-                key = cell_key(name, label)
-                compute = partial(changed_cell, config, name, label, folder.parent / KEPT)
-                found.append(Cell(key, compute, Place(name, label, 0)))
+                settings = {"best": sized(config, name), "label": label, "seed": 0, **data}
+                place, places = Place(name, label, 0), {"kept": shared / KEPT}
+                found.append(Cell(cell_name(name, label), detector_cell, settings, DEFAULTS, places, place=place))
         return found
 
-    def summarise(self, config: ImageAblationConfig, results: Results, folder: Path) -> Outcome:
+    def summarise(self, config: ImageAblationConfig, results: Results, runs: Mapping[str, Path]) -> Outcome:
         rows: list[Row] = []
         for name in config.changes:
             for label in config.classes:
-                if cell_key(name, label) in results:
+                if cell_name(name, label) in results:
                     case = NAMES[config.dataset][label]
-                    numbers = _numbers(results[cell_key(name, label)]["curve"])
+                    numbers = _numbers(results[cell_name(name, label)]["curve"])
                     rows += [Row(name, metric, value, case=case) for metric, value in numbers.items()]
         rows += [_mean(rows, name, metric) for name, metric in dict.fromkeys((r.method, r.metric) for r in rows)]
         means = [row for row in rows if row.case is None]
@@ -131,12 +120,12 @@ def changed(dataset: str, name: str) -> Best:
     return replace(START[dataset], **CHANGES[dataset][name])
 
 
-def changed_cell(config: ImageAblationConfig, name: str, label: int, kept: Path) -> dict[str, Any]:
-    """One change on one class."""
+def sized(config: ImageAblationConfig, name: str) -> Best:
+    """The same at the experiment's size."""
     best = changed(config.dataset, name)
-    if config.max_train is not None:  # quick
-        best = replace(best, components=min(best.components, 8), iterations=5, turn_epochs=min(best.turn_epochs, 1))
-    return detect_on(best, load(config.dataset, label, config.max_train, config.max_test), 0, kept=kept)
+    if config.max_train is None:
+        return best
+    return replace(best, components=min(best.components, 8), iterations=5, turn_epochs=min(best.turn_epochs, 1))
 
 
 def _numbers(curve: Sequence[Mapping[str, float]]) -> dict[str, float]:
@@ -150,5 +139,6 @@ def _numbers(curve: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def _mean(rows: Sequence[Row], method: str, metric: str) -> Row:
+    """Over the classes; without a spread, for they are not draws of one thing."""
     values = [row.mean for row in rows if (row.method, row.metric) == (method, metric)]
-    return Row(method, metric, float(np.mean(values)), n=len(values))
+    return replace(Row.of(values, method, metric), sd=None)

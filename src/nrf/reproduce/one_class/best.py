@@ -19,7 +19,7 @@ from nrf.detect import ClipBenignTail, NRFDetector, PrincipalComponents, Rotatio
 from nrf.detect.explain import revised_rows
 from nrf.detect.selection import made_images
 from nrf.metrics import auroc, nearest_neighbour_score
-from nrf.reproduce.one_class.cells import WATCHED, measured
+from nrf.reproduce.one_class.cells import WATCHED, load, measured
 from nrf.reproduce.runner.watch import LAST, Curve
 
 Images = NDArray[np.float32]
@@ -83,6 +83,19 @@ class Best:
 def learned_turns(width: int, epochs: int, seed: int, images: Images) -> RotationFeatures:
     """A network that tells turned images: most of the work, and the same for many settings of the detector."""
     return RotationFeatures(width, epochs=epochs, random_state=seed).fit(images)
+
+
+def detector_cell(
+    best: Best,
+    dataset: str,
+    label: int,
+    seed: int,
+    max_train: int | None,
+    max_test: int | None,
+    kept: Path | None = None,
+) -> dict[str, Any]:
+    """Our detector on one class: its numbers after every epoch, controls, and what pictures need."""
+    return detect_on(best, load(dataset, label, max_train, max_test), seed, kept)
 
 
 def detect_on(best: Best, task: Splits, seed: int, kept: Path | None = None) -> dict[str, Any]:

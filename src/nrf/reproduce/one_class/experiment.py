@@ -8,32 +8,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from nrf.reproduce.one_class.best import ANSWERS_ALONE, CONTROLS, KEPT, Best, detect_on
-from nrf.reproduce.one_class.cells import COMPARED, TRAINED, Means, compare, load, train_on
-from nrf.reproduce.one_class.drawing import curves, pictures
+from nrf.reproduce.baselines.ours import detector_defaults
+from nrf.reproduce.one_class.best import ANSWERS_ALONE, CONTROLS, KEPT, Best, detector_cell
+from nrf.reproduce.one_class.cells import COMPARED, TRAINED, compared_cell, run_cell, systems
+from nrf.reproduce.one_class.matrix import CONFIGS, OneClassConfig, curves_of, sized
 from nrf.reproduce.one_class.paper import METHODS, NAMES, quoted, quoted_mean
-from nrf.reproduce.one_class.single import CONFIGS, Line, OneClassConfig, curves_of, sized
+from nrf.reproduce.one_class.sections import curves, pictures
 from nrf.reproduce.runner.board import Place
-from nrf.reproduce.runner.cells import Cell, Outcome, Section, cell_key
+from nrf.reproduce.runner.experiment import Cell, Experiment, Outcome, Results, Section, cell_name
 from nrf.reproduce.runner.record import Row
 from nrf.reproduce.runner.report import Table
 from nrf.reproduce.runner.watch import COLUMNS, chosen, values_of
 
-Results = Mapping[str, dict[str, Any]]
-
 METRICS = ("AUROC", "average precision")
+DEFAULTS = {"defaults": detector_defaults(5000, 40)}
 SYSTEMS = (*(name for name in METHODS if name in COMPARED), "AnoGAN")
 """What the paper compares itself with. AnoGAN is not run by us: hundreds of steps back to a code for each of 10,000
 test images are beyond two cores."""
 
 
-class OneClass:
+class OneClass(Experiment[OneClassConfig]):
     """The experiments behind `nrf reproduce mnist-one-class` and `cifar10-one-class`."""
 
     partial = True
@@ -46,36 +45,41 @@ class OneClass:
     def __init__(self, name: str) -> None:
         self.name = name
         self.title = f"One-class {'MNIST' if CONFIGS[name].dataset == 'mnist' else 'CIFAR-10'}"
-
-    def config(self, *, quick: bool) -> OneClassConfig:
-        whole = CONFIGS[self.name]
-        if not quick:
-            return whole
-        lines = tuple(replace(line, seeds=1) for line in (*whole.detectors, whole.pairs[0]))
-        return replace(whole, lines=lines, epochs=1, compared_epochs=1, classes=2, max_train=40, max_test=60, n_steps=2)
+        self.whole = whole = CONFIGS[name]
+        detectors = (replace(line, detector=quick(line.detector)) for line in whole.detectors if line.detector)
+        lines = tuple(replace(line, seeds=1) for line in (*detectors, whole.pairs[0]))
+        self.quick = replace(
+            whole, lines=lines, epochs=1, compared_epochs=1, classes=2, max_train=40, max_test=60, n_steps=2
+        )
 
     def seeds(self, config: OneClassConfig) -> Sequence[int]:
         return range(max(line.seeds for line in config.lines))
 
-    def cells(self, config: OneClassConfig, folder: Path) -> list[Cell]:
+    def cells(self, config: OneClassConfig, shared: Path) -> list[Cell]:
         found = []
         labels = range(config.classes)
+        data: dict[str, Any] = {"dataset": config.dataset, "max_train": config.max_train, "max_test": config.max_test}
+        places = {"kept": shared / KEPT}
         for line in config.lines:
             for label, seed in ((label, seed) for seed in range(line.seeds) for label in labels):
-                key = line.key(label, seed)
+                name = line.cell(label, seed)
                 if line.detector is not None:
-                    compute = partial(detector_cell, config, line.detector, label, seed, folder.parent / KEPT)
-                    found.append(Cell(key, compute, Place(line.name, label, seed)))
+                    settings = {"best": line.detector, "label": label, "seed": seed, **data}
+                    place = Place(line.name, label, seed)
+                    found.append(Cell(name, detector_cell, settings, DEFAULTS, places, place=place))
                 else:
-                    compute = partial(run_cell, config, line, label, seed, folder / "runs" / key)
-                    found.append(Cell(key, compute, Place(line.name, label, seed, config.epochs)))
-        for name in COMPARED:
+                    settings = {"preset": sized(config, line, label, seed), **data}
+                    place = Place(line.name, label, seed, config.epochs)
+                    found.append(Cell(name, run_cell, settings, trains=True, place=place))
+        for method in COMPARED:
             for label in labels:
-                compute = partial(compared_cell, config, name, label, folder.parent / KEPT)
-                found.append(Cell(_compared_key(name, label), compute, Place(name, label, 0)))
+                system = systems(sized(config, config.pairs[0], label, 0), config.compared_epochs)[method]
+                settings = {"system": system, "label": label, "seed": 0, **data}
+                place = Place(method, label, 0)
+                found.append(Cell(_compared(method, label), compared_cell, settings, places=places, place=place))
         return found
 
-    def summarise(self, config: OneClassConfig, results: Results, folder: Path) -> Outcome:
+    def summarise(self, config: OneClassConfig, results: Results, runs: Mapping[str, Path]) -> Outcome:
         rows = [*_our_rows(config, results), *_compared_rows(config, results)]
         sections = [
             Section(
@@ -89,28 +93,10 @@ class OneClass:
         return Outcome(rows, sections, headline)
 
 
-def run_cell(config: OneClassConfig, line: Line, label: int, seed: int, out: Path) -> dict[str, Any]:
-    """One model: its numbers after every epoch."""
-    task = load(config.dataset, label, config.max_train, config.max_test)
-    return {"curve": train_on(sized(config, line, label, seed), task, out)}
-
-
-def detector_cell(config: OneClassConfig, settings: Best, label: int, seed: int, kept: Path) -> dict[str, Any]:
-    """Our detector: its numbers after every epoch, controls, and what pictures need."""
-    task = load(config.dataset, label, config.max_train, config.max_test)
-    return detect_on(settings if config.max_train is None else quick(settings), task, seed, kept)
-
-
 def quick(settings: Best) -> Best:
     """Settings of the detector for a quick experiment."""
     epochs = min(settings.turn_epochs, 1)
     return replace(settings, components=5, members=1, iterations=5, width=4, turn_epochs=epochs)
-
-
-def compared_cell(config: OneClassConfig, name: str, label: int, kept: Path) -> dict[str, Any]:
-    """One of the other systems."""
-    task = load(config.dataset, label, config.max_train, config.max_test)
-    return compare(name, task, Means(sized(config, config.pairs[0], label, 0), config.compared_epochs, kept))
 
 
 def _our_rows(config: OneClassConfig, results: Results) -> Iterator[Row]:
@@ -129,19 +115,19 @@ def _our_rows(config: OneClassConfig, results: Results) -> Iterator[Row]:
 
 def _compared_rows(config: OneClassConfig, results: Results) -> Iterator[Row]:
     for name in COMPARED:
-        keys = {label: _compared_key(name, label) for label in range(config.classes)}
+        keys = {label: _compared(name, label) for label in range(config.classes)}
         for metric in METRICS:
             by_class = {label: [results[key][metric]] for label, key in keys.items() if key in results}
             beside = name if name in SYSTEMS and metric == "AUROC" else None
             yield from _rows(config, name, metric, by_class, beside, None, "last" if name in TRAINED else None)
     best = config.detectors[0]
-    keys = {label: best.key(label, 0) for label in range(config.classes)}
+    keys = {label: best.cell(label, 0) for label in range(config.classes)}
     controls = {label: results[key]["controls"] for label, key in keys.items() if key in results}
     for name in (*CONTROLS, ANSWERS_ALONE):
         for metric in METRICS:
             by_class = {label: [found[name][metric]] for label, found in controls.items() if name in found}
             yield from _rows(config, name, metric, by_class, None, None, None)
-    ours = {name for name in COMPARED if any(_compared_key(name, label) in results for label in range(config.classes))}
+    ours = {name for name in COMPARED if any(_compared(name, label) in results for label in range(config.classes))}
     for name in SYSTEMS:
         if name not in ours:
             yield from _quoted_rows(config, name, name, None)
@@ -170,21 +156,19 @@ def _rows(
 ) -> Iterator[Row]:
     """A row a class, and one for their mean where no class is missing; ``paper`` is the method's name there."""
     for label, values in by_class.items():
-        sd = float(np.std(values, ddof=1)) if len(values) > 1 else None
-        beside = (None, None) if paper is None else quoted(config.dataset, paper)[label]
+        beside = None if paper is None else quoted(config.dataset, paper)[label]
         case = NAMES[config.dataset][label]
-        yield Row(method, metric, float(np.mean(values)), sd, len(values), preset, case, column, *beside)
+        yield Row.of(values, method, metric, preset=preset, case=case, column=column, paper=beside)
     if len(by_class) == config.classes:
         n = min(len(values) for values in by_class.values())
         means = [float(np.mean([values[i] for values in by_class.values()])) for i in range(n)]
-        sd = float(np.std(means, ddof=1)) if n > 1 else None
         whole = config.classes == len(NAMES[config.dataset])
-        beside_mean = quoted_mean(config.dataset, paper) if paper is not None and whole else None
-        yield Row(method, metric, float(np.mean(means)), sd, n, preset, None, column, beside_mean)
+        mean = quoted_mean(config.dataset, paper) if paper is not None and whole else None
+        yield Row.of(means, method, metric, preset=preset, column=column, paper=(mean, None))
 
 
-def _compared_key(name: str, label: int) -> str:
-    return cell_key("compared", name, label)
+def _compared(name: str, label: int) -> str:
+    return cell_name("compared", name, label)
 
 
 def _table(config: OneClassConfig, rows: Sequence[Row], *, ours: bool) -> Table:
@@ -196,16 +180,12 @@ def _table(config: OneClassConfig, rows: Sequence[Row], *, ours: bool) -> Table:
         of_key = [row for row in mine if (row.method, row.preset, row.column) == (method, preset, column)]
         name = " ".join(word for word in (preset, method.removeprefix("inclusive-NRF, "), column) if word)
         header.append(f"{name} (quoted)" if of_key[0].quoted else name)
-        parts.append({row.case: _spread(row.mean, row.sd) for row in of_key})
+        parts.append({row.case: row.text(".1f") for row in of_key})
         if any(row.paper is not None for row in of_key):
             header.append("the paper's")
-            parts.append({r.case: _spread(r.paper, r.paper_sd) for r in of_key if r.paper is not None})
+            parts.append({row.case: row.paper_text(".1f") for row in of_key})
     cases = [*NAMES[config.dataset][: config.classes], None]
     return Table(header, [[case or "mean", *(part.get(case, "") for part in parts)] for case in cases])
-
-
-def _spread(mean: float, sd: float | None) -> str:
-    return f"{mean:.1f}" if sd is None else f"{mean:.1f} ± {sd:.1f}"
 
 
 def _features(best: Best) -> str:

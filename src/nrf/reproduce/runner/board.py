@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -31,17 +31,26 @@ class Place:
 
 
 class Board:
-    """A table with a line for each kind of run and a column for each class, read from the experiment's folder.
+    """A table with a line for each kind of run and a column for each class.
 
     Args:
         name: Of the experiment.
-        places: Where each cell stands, by key.
-        folder: Of the experiment: results under ``cells``, run folders under ``runs``.
+        places: Where each cell stands, by name.
+        runs: Folders of the runs, by name of the cell.
+        done: Names of the finished cells; what is added later is seen.
         quiet: Show nothing even on a terminal.
     """
 
-    def __init__(self, name: str, places: Mapping[str, Place], folder: Path, *, quiet: bool = False) -> None:
-        self.name, self.places, self.folder = name, dict(places), folder
+    def __init__(
+        self,
+        name: str,
+        places: Mapping[str, Place],
+        runs: Mapping[str, Path],
+        done: Collection[str],
+        *,
+        quiet: bool = False,
+    ) -> None:
+        self.name, self.places, self.runs, self.done = name, dict(places), runs, done
         console = Console(stderr=True)
         self._live = None
         if not quiet and console.is_terminal:
@@ -63,10 +72,10 @@ class Board:
 
     def state(self, key: str) -> str:
         """``done``, ``waiting``, or how many points the curve of a run has that has begun."""
-        if (self.folder / "cells" / f"{key}.json").is_file():
+        if key in self.done:
             return "done"
         try:
-            points = len(json.loads((self.folder / "runs" / key / "curve.json").read_text()))
+            points = len(json.loads((self.runs[key] / "curve.json").read_text()))
         except (OSError, ValueError, TypeError, RecursionError):
             return "waiting"
         epochs = self.places[key].epochs

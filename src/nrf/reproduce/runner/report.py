@@ -11,7 +11,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from nrf.figures import as_data_uri
+from nrf.figures.style import as_data_uri
 from nrf.files import write_atomically
 from nrf.training.checkpoint import versions
 
@@ -55,6 +55,13 @@ class Table:
             for i, row in enumerate(self.rows)
         )
         return f"<div class=scroll><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+
+    def as_markdown(self) -> str:
+        """The same for a page of Markdown."""
+        rows = [self.header, ["---"] * len(self.header), *self.rows]
+        lines = ["| " + " | ".join(cell.replace("|", r"\|") for cell in row) + " |" for row in rows]
+        lines[1] = "|" + "---|" * len(self.header)
+        return "\n".join(lines)
 
     def as_text(self) -> str:
         """The same for a terminal."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +19,7 @@ from nrf.errors import InputError
 from nrf.files import read_json, write_atomically
 from nrf.metrics import auroc
 from nrf.models import frozen
-from nrf.reproduce.runner.cells import STOP_AT, OutOfTime
+from nrf.reproduce.runner.experiment import NEVER, Deadline
 from nrf.runs.spec import Preset
 from nrf.runs.train import train
 from nrf.training import Trainer
@@ -36,7 +35,42 @@ LAST, AVERAGED = "last weights", "averaged weights"
 CHUNK = 8192
 
 
-def train_and_watch(name: str, preset: Preset, splits: Splits, out: Path, numbers: Numbers) -> Curve:
+def train_to_the_end(
+    name: str,
+    preset: Preset,
+    out: Path,
+    deadline: Deadline = NEVER,
+    *,
+    splits: Splits | None = None,
+    look: Callable[[Trainer, Mapping[str, float]], object] | None = None,
+    quiet: bool = True,
+) -> Trainer:
+    """Train, or go on with it; a run that stops before its end, by time or on request, ends the cell.
+
+    Args:
+        name: For the record.
+        preset: What to train.
+        out: Run folder.
+        deadline: When to stop, with a checkpoint.
+        splits: The data; those of the preset if not given.
+        look: Called with each line of metrics.
+        quiet: No progress bar.
+    """
+
+    def on_log(trainer: Trainer, row: Mapping[str, float]) -> bool:
+        if look is not None:
+            look(trainer, row)
+        return deadline.passed()
+
+    trainer = train(name, preset, out, resume=True, quiet=quiet, splits=splits, on_log=on_log)
+    if trainer.step < trainer.total:
+        deadline.end()
+    return trainer
+
+
+def train_and_watch(
+    name: str, preset: Preset, splits: Splits, out: Path, numbers: Numbers, deadline: Deadline = NEVER
+) -> Curve:
     """Train, or go on with it; numbers of the model as it was after every epoch.
 
     Args:
@@ -45,13 +79,14 @@ def train_and_watch(name: str, preset: Preset, splits: Splits, out: Path, number
         splits: Its data.
         out: Run folder; the curve so far lies there, too.
         numbers: What to measure.
+        deadline: When to stop.
     """
     curve_path = out / "curve.json"
     per_epoch = _batches(preset, len(splits.train))
     preset = replace(preset, train=replace(preset.train, log_every=per_epoch, checkpoint_every=per_epoch))
     curve: Curve = read_curve(curve_path)
 
-    def look(trainer: Trainer, row: Mapping[str, float]) -> bool:
+    def look(trainer: Trainer, row: Mapping[str, float]) -> None:
         assert trainer.health is not None
         del curve[trainer.step // per_epoch - 1 :]
         kept = {name: float(value) for name, value in row.items() if name != "seconds"}
@@ -59,11 +94,8 @@ def train_and_watch(name: str, preset: Preset, splits: Splits, out: Path, number
             kept |= {f"{weights}: {key}": value for key, value in numbers(potential, trainer.health.watched).items()}
         curve.append(kept)
         write_atomically(curve_path, json.dumps(curve).encode())
-        return time.time() > STOP_AT.get()
 
-    trainer = train(name, preset, out, resume=True, quiet=True, splits=splits, on_log=look)
-    if trainer.step < trainer.total:
-        raise OutOfTime if time.time() > STOP_AT.get() else KeyboardInterrupt
+    train_to_the_end(name, preset, out, deadline, splits=splits, look=look)
     return curve
 
 

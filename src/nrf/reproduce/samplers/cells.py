@@ -33,26 +33,33 @@ EXACT, STOCHASTIC = "exact", "Alg. 2"
 
 
 @dataclass(frozen=True)
-class StudyConfig:
-    """Settings of the study; those of the paper where it gives them."""
+class RunConfig:
+    """Settings of a run; those of the paper where it gives them."""
 
     dim_x: int = 50
     dim_h: int = 50
     chains: int = 500
     steps: int = 2000
     every: int = 20
-    runs: int = 10
-    draws: tuple[int, ...] = (0, 1, 2)
     schedule: tuple[float, float, float] = (10.0, 1000.0, 2.0)
     """(a, b, c) of the step sizes (a(1 + t/b))^(−c)."""
     friction: float = 0.1
     inner_step_size: float = 0.01
     """δ*; the text has none, this is the step size at the start."""
-    long_inner_step: float = 0.5
-    """A longer δ*, for comparison."""
     coopnet_steps: int = 20
     long_latent_step: float = 1.0
     """Step size of h in the two methods of ours."""
+
+
+@dataclass(frozen=True)
+class StudyConfig:
+    """Which runs there are."""
+
+    run: RunConfig = RunConfig()
+    runs: int = 10
+    draws: tuple[int, ...] = (0, 1, 2)
+    long_inner_step: float = 0.5
+    """A longer δ*, for comparison."""
     scales: tuple[float, ...] = (0.2, 0.02)
     """Further scales of the random covariances, on which the order of methods is looked at."""
     side_runs: int = 3
@@ -67,11 +74,7 @@ class StudyConfig:
 
 
 QUICK = StudyConfig(
-    dim_x=5,
-    dim_h=5,
-    chains=100,
-    steps=200,
-    every=20,
+    run=RunConfig(dim_x=5, dim_h=5, chains=100, steps=200, every=20),
     runs=2,
     draws=(0, 1),
     scales=(0.02,),
@@ -93,7 +96,7 @@ class Problem:
     truth: AugmentedGaussian
 
 
-def make_problem(config: StudyConfig, draw: int, scale: float = 1.0, dtype: torch.dtype = torch.float32) -> Problem:
+def make_problem(config: RunConfig, draw: int, scale: float = 1.0, dtype: torch.dtype = torch.float32) -> Problem:
     """Covariances ``scale · A Aᵀ + I`` of p and of q, from the seed of the draw."""
     rng = stream(draw, "sampler-study", "problem")
     precision = torch.linalg.inv(random_covariance(config.dim_x, rng, scale)).to(dtype)
@@ -102,7 +105,7 @@ def make_problem(config: StudyConfig, draw: int, scale: float = 1.0, dtype: torc
     return Problem(potential, generator, AugmentedGaussian.of(potential, generator))
 
 
-def make_method(config: StudyConfig, name: str, problem: Problem, rng: torch.Generator) -> tuple[Sampler, GradFn, int]:
+def make_method(config: RunConfig, name: str, problem: Problem, rng: torch.Generator) -> tuple[Sampler, GradFn, int]:
     """Sampler, target and how many of the paper's iterations one of its steps counts for."""
     schedule: dict[str, Any] = polynomial(*config.schedule)
     joint = JointTarget(problem.potential, problem.generator, config.inner_step_size, rng)
@@ -122,16 +125,16 @@ def make_method(config: StudyConfig, name: str, problem: Problem, rng: torch.Gen
     return methods[name]
 
 
-def kl_curve(config: StudyConfig, name: str, draw: int, run_index: int, scale: float = 1.0) -> dict[str, Any]:
+def kl_curve(config: RunConfig, name: str, draw: int, run_index: int, scale: float = 1.0) -> dict[str, Any]:
     """KL of the fitted Gaussian to the truth over the iterations of one run."""
     problem = make_problem(config, draw, scale)
     rng = stream(run_index, "sampler-study", draw, name)
     return _follow(config, problem, *make_method(config, name, problem, rng), rng)
 
 
-def inner_curve(config: StudyConfig, n_inner: int, run_index: int) -> dict[str, Any]:
+def inner_curve(config: RunConfig, draw: int, n_inner: int, run_index: int) -> dict[str, Any]:
     """The same for SGHMC with more inner moves of h*."""
-    problem = make_problem(config, config.draws[0])
+    problem = make_problem(config, draw)
     rng = stream(run_index, "sampler-study", "inner", n_inner)
     sampler, target, _ = make_method(config, "SGHMC", problem, rng)
     assert isinstance(target, JointTarget)
@@ -139,7 +142,7 @@ def inner_curve(config: StudyConfig, n_inner: int, run_index: int) -> dict[str, 
 
 
 def _follow(
-    config: StudyConfig, problem: Problem, sampler: Sampler, target: GradFn, counts: int, rng: torch.Generator
+    config: RunConfig, problem: Problem, sampler: Sampler, target: GradFn, counts: int, rng: torch.Generator
 ) -> dict[str, Any]:
     iterations, values = [], []
 
@@ -154,12 +157,12 @@ def _follow(
     return {"iterations": iterations, "kl": values}
 
 
-def gradient_bias(config: StudyConfig, n_inner: int, inner_step_size: float) -> float:
+def gradient_bias(config: RunConfig, draw: int, n_inner: int, inner_step_size: float) -> float:
     """Size of Alg. 2's bias in x at draws from the truth, relative to the exact gradient (root mean squares).
 
     ``h*`` is linear in its noise here, so a noiseless inner chain gives the expected gradient exactly.
     """
-    problem = make_problem(config, config.draws[0], dtype=torch.float64)
+    problem = make_problem(config, draw, dtype=torch.float64)
     z = problem.truth.draw(4000, stream(0, "sampler-study", "bias"))
     position = (z[:, : config.dim_x], z[:, config.dim_x :])
     target = JointTarget(
@@ -207,7 +210,15 @@ def effective_samples(step: Tensor, direction: Tensor) -> float:
 
 
 def sweep_cell(
-    config: StudyConfig, kind: str, gradients: str, step_size: float, friction: float, temperature: float, draw: int
+    config: RunConfig,
+    kind: str,
+    gradients: str,
+    step_size: float,
+    friction: float,
+    temperature: float,
+    draw: int,
+    chains: int,
+    length: int,
 ) -> dict[str, Any]:
     """Effective samples of the slowest direction, and how far the law is from the truth after leaving from it."""
     problem = make_problem(config, draw, dtype=torch.float64)
@@ -224,8 +235,8 @@ def sweep_cell(
     if float(torch.linalg.eigvals(step).abs().max()) >= 1:
         return {"stable": False}
     slowest = torch.linalg.eigh(problem.truth.precision).eigenvectors[:, 0]
-    z = problem.truth.draw(config.sweep_chains, rng)
+    z = problem.truth.draw(chains, rng)
     start = (z[:, : config.dim_x], z[:, config.dim_x :])
-    end = torch.cat(run(sampler, start, target, config.sweep_length, rng).position, dim=1)
-    excess = fitted_gaussian_kl(end, problem.truth.precision) - perfect_kl(config.sweep_chains, sum(dims))
+    end = torch.cat(run(sampler, start, target, length, rng).position, dim=1)
+    excess = fitted_gaussian_kl(end, problem.truth.precision) - perfect_kl(chains, sum(dims))
     return {"stable": True, "ess": effective_samples(step, slowest), "excess": excess}

@@ -7,17 +7,16 @@ gradient is made of, and how many effective samples a gradient buys.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from nrf import figures
 from nrf.metrics import perfect_kl
-from nrf.reproduce.runner.cells import Cell, Outcome, Section, with_paper
+from nrf.reproduce.runner.experiment import Cell, Experiment, Outcome, Results, Section, cell_name, with_paper
 from nrf.reproduce.runner.record import Row
-from nrf.reproduce.samplers import drawing as draw_figures
 from nrf.reproduce.samplers.cells import (
     EXACT,
     OURS,
@@ -32,7 +31,6 @@ from nrf.reproduce.samplers.cells import (
     sweep_cell,
 )
 
-Results = Mapping[str, dict[str, Any]]
 Part = tuple[list[Row], Section]
 Setting = tuple[float, float, float]
 """Step size, friction and temperature."""
@@ -41,44 +39,47 @@ FINAL = "KL at the end"
 KINDS = ("Langevin", "SGHMC", "BAOAB")
 
 
-class SamplerStudy:
+class SamplerStudy(Experiment[StudyConfig]):
     """The experiment behind `nrf reproduce sampler-study`."""
 
     name = "sampler-study"
-    partial = False
     title = "The sampler study"
     lead = (
         "Five samplers of the paper and two settings of ours on Gaussians, where p(x)q(h|x) is known. The measure is "
         "the KL divergence from the Gaussian fitted to the chains to the truth; perfect draws reach a floor, not 0."
     )
 
-    def config(self, *, quick: bool) -> StudyConfig:
-        return QUICK if quick else StudyConfig()
+    whole = StudyConfig()
+    quick = QUICK
 
     def seeds(self, config: StudyConfig) -> Sequence[int]:
         return range(config.runs)
 
-    def cells(self, config: StudyConfig, folder: Path) -> list[Cell]:
-        cells = [
-            Cell(_main_key(draw, r, name), partial(kl_curve, config, name, draw, r))
+    def cells(self, config: StudyConfig, shared: Path) -> list[Cell]:
+        size = {"config": config.run}
+        found = [
+            Cell(_main(draw, r, name), kl_curve, {**size, "name": name, "draw": draw, "run_index": r})
             for draw in config.draws
             for r in range(config.runs)
             for name in (*PAPER_ORDER, *OURS)
         ]
-        cells += [
-            Cell(_scale_key(scale, r, name), partial(kl_curve, config, name, config.draws[0], r, scale))
-            for scale in config.scales
-            for r in range(config.side_runs)
-            for name in PAPER_ORDER
-        ]
-        cells += [
-            Cell(_inner_key(n, r), partial(inner_curve, config, n, r))
-            for n in config.n_inner
-            for r in range(config.side_runs)
-        ]
-        return cells + [Cell(_sweep_key(*s), partial(sweep_cell, config, *s)) for s in sweep_settings(config)]
+        for scale in config.scales:
+            for r in range(config.side_runs):
+                for name in PAPER_ORDER:
+                    settings = {**size, "name": name, "draw": config.draws[0], "run_index": r, "scale": scale}
+                    found.append(Cell(_scale(scale, r, name), kl_curve, settings))
+        for n in config.n_inner:
+            for r in range(config.side_runs):
+                settings = {**size, "draw": config.draws[0], "n_inner": n, "run_index": r}
+                found.append(Cell(_inner_moves(n, r), inner_curve, settings))
+        names = ("kind", "gradients", "step_size", "friction", "temperature", "draw")
+        length = {"chains": config.sweep_chains, "length": config.sweep_length}
+        for setting in sweep_settings(config):
+            settings = {**size, **dict(zip(names, setting, strict=True)), **length}
+            found.append(Cell(_swept(*setting), sweep_cell, settings))
+        return found
 
-    def summarise(self, config: StudyConfig, results: Results, folder: Path) -> Outcome:
+    def summarise(self, config: StudyConfig, results: Results, runs: Mapping[str, Path]) -> Outcome:
         parts = [part(config, results) for part in (_figure, _scales, _inner, _sweep)]
         final = {row.method: row for row in parts[0][0] if row.case in (f"draw {config.draws[0]}", "all draws")}
         headline = [
@@ -95,21 +96,26 @@ def _figure(config: StudyConfig, results: Results) -> Part:
     rows = []
     for draw in config.draws:
         for name in methods:
-            finals = [results[_main_key(draw, r, name)]["kl"][-1] for r in range(config.runs)]
-            rows.append(_row(name, FINAL, finals, f"draw {draw}", "ours" if name in OURS else "paper"))
-    floor = perfect_kl(config.chains, config.dim_x + config.dim_h)
+            finals = [results[_main(draw, r, name)]["kl"][-1] for r in range(config.runs)]
+            whose = "ours" if name in OURS else "paper"
+            rows.append(Row.of(finals, name, FINAL, preset=whose, case=f"draw {draw}"))
+    floor = perfect_kl(config.run.chains, config.run.dim_x + config.run.dim_h)
     rows.append(Row("perfect draws", FINAL, floor, case="all draws"))
     curves = {}
     for name in methods:
-        runs = [results[_main_key(config.draws[0], r, name)] for r in range(config.runs)]
+        runs = [results[_main(config.draws[0], r, name)] for r in range(config.runs)]
         curves[name] = (runs[0]["iterations"], np.array([run["kl"] for run in runs]))
     conditions = ", ".join(f"{_condition(config, draw):.0f}" for draw in config.draws)
     text = (
         f"Covariances of p and q are A Aᵀ + I with standard normal A, {len(config.draws)} draws (condition numbers of "
-        f"the truth: {conditions}). Mean ± SD over {config.runs} runs of {config.chains} chains; one CoopNet iteration "
-        f"counts as {config.coopnet_steps}. The paper prints no numbers; its order: HMC, SGHMC, LD, SGLD and CoopNet."
+        f"the truth: {conditions}). Mean ± SD over {config.runs} runs of {config.run.chains} chains; one CoopNet "
+        f"iteration counts as {config.run.coopnet_steps}. The paper prints no numbers; its order: HMC, SGHMC, LD, SGLD "
+        "and CoopNet."
     )
-    picture = (draw_figures.bands(curves, floor), f"Draw {config.draws[0]}; bands are ± one SD over the runs.")
+    picture = (
+        figures.bands(curves, floor, "KL of the fitted Gaussian to the truth"),
+        f"Draw {config.draws[0]}; bands are ± one SD over the runs.",
+    )
     return rows, Section("KL to p(x)q(h|x) over the iterations", text, [with_paper(rows)], {"kl": picture})
 
 
@@ -118,8 +124,8 @@ def _scales(config: StudyConfig, results: Results) -> Part:
     rows = []
     for scale in config.scales:
         for name in PAPER_ORDER:
-            finals = [results[_scale_key(scale, r, name)]["kl"][-1] for r in range(config.side_runs)]
-            rows.append(_row(name, FINAL, finals, f"scale {scale:g}"))
+            finals = [results[_scale(scale, r, name)]["kl"][-1] for r in range(config.side_runs)]
+            rows.append(Row.of(finals, name, FINAL, preset="paper", case=f"scale {scale:g}"))
     text = (
         "The same with covariances s·A Aᵀ + I. Where the density is narrow enough for LD to arrive within the run, LD "
         "is ahead of SGHMC: what stays between SGHMC and the floor is the bias of its gradient."
@@ -131,11 +137,12 @@ def _inner(config: StudyConfig, results: Results) -> Part:
     """Bias of Alg. 2 against the inner moves of h*."""
     rows = []
     for n in config.n_inner:
-        finals = [results[_inner_key(n, r)]["kl"][-1] for r in range(config.side_runs)]
-        rows.append(_row("SGHMC", FINAL, finals, f"{n} inner moves of size {config.inner_step_size:g}"))
-    for step in (config.inner_step_size, config.long_inner_step):
+        finals = [results[_inner_moves(n, r)]["kl"][-1] for r in range(config.side_runs)]
+        case = f"{n} inner moves of size {config.run.inner_step_size:g}"
+        rows.append(Row.of(finals, "SGHMC", FINAL, preset="paper", case=case))
+    for step in (config.run.inner_step_size, config.long_inner_step):
         for n in config.n_inner:
-            bias = gradient_bias(config, n, step)
+            bias = gradient_bias(config.run, config.draws[0], n, step)
             rows.append(Row("Alg. 2", "relative bias in x", bias, case=f"{n} inner moves of size {step:g}"))
     text = (
         "Alg. 2 replaces ∇ log q(x) by a gradient at h*, a few Langevin moves away from h. With short moves h* stays "
@@ -161,7 +168,7 @@ def _sweep(config: StudyConfig, results: Results) -> Part:
                 best, found = max(faithful.items(), key=lambda item: _mean(item[1], "ess"))
                 values = [1000 * result["ess"] for result in found]
                 case = f"faithful, {_words(kind, best)}"
-                rows.append(_row(label, "effective samples / 1,000 gradients", values, case, "ours"))
+                rows.append(Row.of(values, label, "effective samples / 1,000 gradients", preset="ours", case=case))
             rows += _temperature_rows(config, table, kind, label)
     text = (
         "Effective samples of the slowest direction, from the autocorrelation of the linear chain from rest, against "
@@ -172,7 +179,7 @@ def _sweep(config: StudyConfig, results: Results) -> Part:
     caption = (
         "Each point is a step size and a friction, at temperature 1. Right and below is better; 0.02 stands for less."
     )
-    picture = (draw_figures.trade_off(points, config.excess_limit), caption)
+    picture = (figures.trade_off(points, config.excess_limit), caption)
     return rows, Section("Effective samples per gradient", text, [with_paper(rows)], {"ess": picture})
 
 
@@ -196,7 +203,7 @@ def _sweep_table(
     table: dict[Setting, list[dict[str, Any]]] = {}
     for setting in sweep_settings(config):
         if setting[:2] == (kind, gradients):
-            table.setdefault((setting[2], setting[3], setting[4]), []).append(results[_sweep_key(*setting)])
+            table.setdefault((setting[2], setting[3], setting[4]), []).append(results[_swept(*setting)])
     return {k: v for k, v in table.items() if all(result["stable"] for result in v)}
 
 
@@ -211,7 +218,7 @@ def _temperature_rows(
         if setting in table:
             values = [result["excess"] for result in table[setting]]
             case = f"temperature {temperature:g}, {_words(kind, setting)}"
-            rows.append(_row(label, "excess KL", values, case, "ours"))
+            rows.append(Row.of(values, label, "excess KL", preset="ours", case=case))
     return rows
 
 
@@ -219,35 +226,26 @@ def _words(kind: str, setting: Setting) -> str:
     return f"step {setting[0]:g}" + ("" if kind == "Langevin" else f", friction {setting[1]:g}")
 
 
-def _row(method: str, metric: str, values: Sequence[float], case: str, preset: str = "paper") -> Row:
-    sd = float(np.std(values, ddof=1)) if len(values) > 1 else None
-    return Row(method, metric, float(np.mean(values)), sd, len(values), preset, case)
-
-
 def _mean(results: Sequence[Mapping[str, Any]], name: str) -> float:
     return float(np.mean([result[name] for result in results]))
 
 
 def _condition(config: StudyConfig, draw: int) -> float:
-    values = torch.linalg.eigvalsh(make_problem(config, draw).truth.precision)
+    values = torch.linalg.eigvalsh(make_problem(config.run, draw).truth.precision)
     return float(values[-1] / values[0])
 
 
-def _main_key(draw: int, run_index: int, name: str) -> str:
-    return f"main-draw{draw}-run{run_index}-{_slug(name)}"
+def _main(draw: int, run_index: int, name: str) -> str:
+    return f"main-draw{draw}-run{run_index}-{cell_name(name)}"
 
 
-def _scale_key(scale: float, run_index: int, name: str) -> str:
-    return f"scale{scale:g}-run{run_index}-{_slug(name)}"
+def _scale(scale: float, run_index: int, name: str) -> str:
+    return f"scale{scale:g}-run{run_index}-{cell_name(name)}"
 
 
-def _inner_key(n_inner: int, run_index: int) -> str:
+def _inner_moves(n_inner: int, run_index: int) -> str:
     return f"inner{n_inner}-run{run_index}"
 
 
-def _sweep_key(kind: str, gradients: str, step: float, friction: float, temperature: float, draw: int) -> str:
-    return f"sweep-{_slug(kind)}-{_slug(gradients)}-{step:g}-{friction:g}-{temperature:g}-draw{draw}"
-
-
-def _slug(name: str) -> str:
-    return "".join(c if c.isalnum() else "-" for c in name.lower())
+def _swept(kind: str, gradients: str, step: float, friction: float, temperature: float, draw: int) -> str:
+    return f"sweep-{cell_name(kind)}-{cell_name(gradients)}-{step:g}-{friction:g}-{temperature:g}-draw{draw}"
