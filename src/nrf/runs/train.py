@@ -14,7 +14,6 @@ from nrf.data import Splits
 from nrf.errors import CheckpointError, InputError, MissingPackageError
 from nrf.files import require_folder
 from nrf.ranks import Ranks
-from nrf.runs.pictures import Pictures
 from nrf.runs.spec import Preset, load_splits
 from nrf.seeds import require_seed
 from nrf.training import RunFolder, Trainer, use_threads
