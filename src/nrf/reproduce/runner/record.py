@@ -9,14 +9,15 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 import nrf
 from nrf.errors import InputError
 from nrf.files import write_atomically
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 COLUMNS = ("last", "selected", "oracle", None)
 Quoted = tuple[float | None, float | None]
@@ -105,6 +106,8 @@ class Row:
             >>> Row.of([1.0, 3.0], "ours", "AUROC").sd
             1.4142135623730951
         """
+        import numpy as np  # not at the top: `nrf --help` knows rows, too
+
         sd = float(np.std(values, ddof=1)) if len(values) > 1 else None
         return cls(method, metric, float(np.mean(values)), sd, len(values), preset, case, column, *(paper or ()))
 
