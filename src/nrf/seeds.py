@@ -188,12 +188,7 @@ class DrawsFrom(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 def randn(shape: Sequence[int], rng: Rng, dtype: torch.dtype | None = None) -> Tensor:
     """Standard normal draws; the first dimension counts rows."""
-    if isinstance(rng, Tape):
-        return rng.next()
-    if isinstance(rng, Recorder):
-        rng.shapes.append((tuple(shape), dtype, "normal"))
-        rng = rng.generator
-    return _by_rows(shape, rng, lambda s, g: torch.randn(s, generator=g, device=g.device, dtype=dtype))
+    return _drawn(shape, rng, dtype, "normal")
 
 
 def shapes_drawn(function: Callable[[Rng], object], device: torch.device) -> list[Drawn]:
@@ -205,12 +200,17 @@ def shapes_drawn(function: Callable[[Rng], object], device: torch.device) -> lis
 
 def rand(shape: Sequence[int], rng: Rng, dtype: torch.dtype | None = None) -> Tensor:
     """Uniform draws from [0, 1); the first dimension counts rows."""
+    return _drawn(shape, rng, dtype, "uniform")
+
+
+def _drawn(shape: Sequence[int], rng: Rng, dtype: torch.dtype | None, law: Literal["normal", "uniform"]) -> Tensor:
     if isinstance(rng, Tape):
         return rng.next()
     if isinstance(rng, Recorder):
-        rng.shapes.append((tuple(shape), dtype, "uniform"))
+        rng.shapes.append((tuple(shape), dtype, law))
         rng = rng.generator
-    return _by_rows(shape, rng, lambda s, g: torch.rand(s, generator=g, device=g.device, dtype=dtype))
+    draw = torch.randn if law == "normal" else torch.rand
+    return _by_rows(shape, rng, lambda s, g: draw(s, generator=g, device=g.device, dtype=dtype))
 
 
 def places(size: int, n: int, rng: Rng, *, repeat: bool) -> Tensor:

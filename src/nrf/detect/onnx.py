@@ -13,8 +13,9 @@ from torch import nn
 from nrf._version import __version__
 from nrf.detect.features import PrincipalComponents
 from nrf.detect.fitted import Fitted, fitted_of
-from nrf.detect.tables.onnx_columns import OPSETS, encoder_nodes
-from nrf.errors import InputError, needs
+from nrf.detect.tables.graph import OPSETS, Nodes
+from nrf.detect.tables.onnx_columns import encoder_nodes
+from nrf.errors import InputError
 from nrf.files import write_atomically
 from nrf.networks import Snapshot, replica_state
 from nrf.networks.layers import Scalar
@@ -38,10 +39,9 @@ def export_onnx(detector: NRFDetector | Fitted, path: str | Path) -> None:
     """
     fitted = fitted_of(detector)
     reader = fitted.reader
-    onnx = _onnx()
     if fitted.combine != "potential":
         raise InputError("only combine='potential' can be exported: ranks need the calibration rows")
-    graph = _Builder(onnx)
+    graph = _Builder("potential", () if reader.encoder is None else reader.encoder.names)
     start = "input"
     if reader.pixels is not None:
         start = graph.pixels(reader.pixels)
@@ -65,14 +65,14 @@ def export_onnx(detector: NRFDetector | Fitted, path: str | Path) -> None:
     seen, odd = start, None
     if reader.encoder is not None:
         given = graph.taken(start, reader.encoder.learned)
-        low, high = (graph.constant(bound) for bound in fitted.replicas.bounds)
+        low, high = (graph.tensor(bound) for bound in fitted.replicas.bounds)
         seen = graph.add("Min", graph.add("Max", given, low), high)
         beyond = graph.total(graph.add("Abs", graph.add("Sub", given, seen)))
         odd = graph.add("Add", graph.total(graph.taken(start, reader.encoder.surprises)), beyond)
     values = [graph.network(module, seen) for module in potentials(fitted)]
     if odd is not None:
         costs = fitted.replicas.surprise_costs.cpu().numpy()
-        lost = [graph.add("Mul", odd, graph.constant(cost)) for cost in costs]
+        lost = [graph.add("Mul", odd, graph.constant(np.array(cost))) for cost in costs]
         values = [graph.add("Sub", u, cost) for u, cost in zip(values, lost, strict=True)]
     total = values[0] if len(values) == 1 else graph.add("Mean", *values)
     graph.add("Reshape", total, graph.constant(np.array([-1], dtype=np.int64)), out=SCORE)
@@ -106,36 +106,12 @@ def _fresh(fitted: Fitted) -> nn.Module:
         return fitted.spec.potential.build(fitted.replicas.shape)
 
 
-class _Builder:
-    """Nodes under fresh names."""
+class _Builder(Nodes):
+    """What comes before and after the encoding of columns: pixels, a feature step, potentials."""
 
-    def __init__(self, onnx: Any) -> None:
-        self.onnx = onnx
-        self.inputs: list[Any] = []
-        self.nodes: list[Any] = []
-        self.initializers: list[Any] = []
-        self._count = 0
-
-    def _name(self) -> str:
-        self._count += 1
-        return f"potential_{self._count}"
-
-    def constant(self, value: Any) -> str:
-        """A tensor of the graph."""
-        name = self._name()
-        array = value.detach().numpy() if isinstance(value, torch.Tensor) else value
-        self.initializers.append(self.onnx.numpy_helper.from_array(np.ascontiguousarray(array), name))
-        return name
-
-    def add(self, operator: str, *inputs: str, out: str | None = None, **attributes: Any) -> str:
-        """A node; the name of its output."""
-        name = out or self._name()
-        self.nodes.append(self.onnx.helper.make_node(operator, list(inputs), [name], **attributes))
-        return name
-
-    def taken(self, x: str, places: Sequence[int]) -> str:
-        """Some columns of a matrix."""
-        return self.add("Gather", x, self.constant(np.array(places, dtype=np.int64)), axis=1)
+    def tensor(self, value: torch.Tensor) -> str:
+        """A tensor of weights."""
+        return self.constant(value.detach().numpy())
 
     def total(self, x: str) -> str:
         """The sum of each row."""
@@ -209,13 +185,18 @@ class _Builder:
                 return self.add("GlobalAveragePool", x)
             case nn.BatchNorm1d() | nn.BatchNorm2d() if layer.running_mean is not None:
                 parts = (layer.weight, layer.bias, layer.running_mean, layer.running_var)
-                return self.add("BatchNormalization", x, *map(self.constant, parts), epsilon=layer.eps)
+                return self.add(
+                    "BatchNormalization",
+                    x,
+                    *(self.tensor(part) for part in parts if part is not None),
+                    epsilon=layer.eps,
+                )
             case nn.Identity():
                 return x
         raise InputError(f"{type(layer).__name__} has no ONNX form here; export detectors with the default networks")
 
     def _weights(self, layer: nn.Linear | nn.Conv2d) -> list[str]:
-        return [self.constant(part) for part in (layer.weight, layer.bias) if part is not None]
+        return [self.tensor(part) for part in (layer.weight, layer.bias) if part is not None]
 
     def model(self, offset: float) -> Any:
         """The whole model, checked."""
@@ -228,9 +209,3 @@ class _Builder:
         helper.set_model_props(model, {"threshold": repr(float(offset)), "score": "high = normal"})
         self.onnx.checker.check_model(model)
         return model
-
-
-def _onnx() -> Any:
-    with needs("onnx", "the export"):
-        import onnx
-    return onnx

@@ -15,8 +15,44 @@ OPSETS = {"": 17, "ai.onnx.ml": 3}
 """Versions of the operator sets the graph is made of."""
 
 
-class Graph:
-    """Nodes under fresh names. Each step returns the name of its result; ``emit`` puts results among the outputs.
+class Nodes:
+    """Nodes under fresh names. Each step returns the name of its result.
+
+    Args:
+        prefix: Of their names; longer by some ``_`` where a name begins with it that is taken.
+        names: Those that are taken: of the table's columns.
+    """
+
+    def __init__(self, prefix: str, names: Sequence[str]) -> None:
+        with needs("onnx", "the export"):
+            self.onnx: Any = importlib.import_module("onnx")
+        while any(name.startswith(prefix) for name in names):
+            prefix += "_"
+        self.prefix = prefix
+        self.inputs: list[Any] = []
+        self.nodes: list[Any] = []
+        self.initializers: list[Any] = []
+
+    def constant(self, value: npt.NDArray[Any]) -> str:
+        """A tensor of the graph."""
+        name = f"{self.prefix}/constant_{len(self.initializers)}"
+        self.initializers.append(self.onnx.numpy_helper.from_array(np.ascontiguousarray(value), name))
+        return name
+
+    def add(self, op: str, *inputs: str, out: str | None = None, domain: str = "", **attributes: Any) -> str:
+        """A node; its result has the name ``out``, if that is given."""
+        name = out or f"{self.prefix}/{op}_{len(self.nodes)}"
+        node = self.onnx.helper.make_node(op, list(inputs), [name], name=name, domain=domain, **attributes)
+        self.nodes.append(node)
+        return name
+
+    def taken(self, x: str, places: Sequence[int]) -> str:
+        """Some columns of a matrix."""
+        return self.add("Gather", x, self.constant(np.array(places, dtype=np.int64)), axis=1)
+
+
+class Graph(Nodes):
+    """The encoding of a table's columns; ``emit`` puts results among its outputs.
 
     Args:
         names: Those of the table's columns: no node has one of them.
@@ -24,15 +60,8 @@ class Graph:
     """
 
     def __init__(self, names: Sequence[str], *, is_matrix: bool) -> None:
-        with needs("onnx", "the export"):
-            self.onnx: Any = importlib.import_module("onnx")
-        self.prefix = "encoder"
-        while any(name.startswith(self.prefix) for name in names):
-            self.prefix += "_"
+        super().__init__("encoder", names)
         self.width, self.is_matrix = len(names), is_matrix
-        self.inputs: list[Any] = []
-        self.nodes: list[Any] = []
-        self.initializers: list[Any] = []
         self._parts: list[str] = []
         self._order: list[int] = []  # which outputs the parts hold, in turn
         self._counts: list[str] = []  # 1 where a value is a novelty that no output stands for
@@ -52,19 +81,6 @@ class Graph:
         x = "input" if len(columns) == self.width else self.taken("input", [place for _, place, _ in columns])
         return self.cast(x, "DOUBLE")
 
-    def constant(self, value: npt.NDArray[Any]) -> str:
-        """A tensor of the graph."""
-        name = f"{self.prefix}/constant_{len(self.initializers)}"
-        self.initializers.append(self.onnx.numpy_helper.from_array(value, name))
-        return name
-
-    def add(self, op: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
-        """A node."""
-        name = f"{self.prefix}/{op}_{len(self.nodes)}"
-        node = self.onnx.helper.make_node(op, list(inputs), [name], name=name, domain=domain, **attributes)
-        self.nodes.append(node)
-        return name
-
     def cast(self, x: str, kind: str) -> str:
         """Values in another type."""
         return self.add("Cast", x, to=getattr(self.onnx.TensorProto, kind))
@@ -72,10 +88,6 @@ class Graph:
     def joined(self, parts: Sequence[str]) -> str:
         """Matrices side by side."""
         return parts[0] if len(parts) == 1 else self.add("Concat", *parts, axis=1)
-
-    def taken(self, x: str, places: Sequence[int]) -> str:
-        """Some columns of a matrix."""
-        return self.add("Gather", x, self.constant(np.array(places, dtype=np.int64)), axis=1)
 
     def lookup(self, x: str, places: Mapping[str, int], other: int) -> str:
         """The place of each string, another one for those that have none."""
