@@ -179,7 +179,7 @@ def test_replicas_do_not_feel_each_other(make):
 
 
 def test_the_former_name_of_as_replicas_still_works():
-    with pytest.warns(DeprecationWarning, match="its name is as_replicas now"):
+    with pytest.warns(DeprecationWarning, match="use nrf.learners.as_replicas"):
         assert nrf.learners.side_by_side is as_replicas
     with pytest.raises(AttributeError, match="no attribute 'side_by'"):
         nrf.learners.side_by  # noqa: B018

@@ -13,7 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from nrf import NRFDetector
@@ -112,6 +111,7 @@ def test_a_detector_of_the_last_format_is_read_and_scores_as_it_did():
     assert str(detector.threshold_rule_) == "threshold 0.124862: flags at most 10 % of normal rows, by 15 held-out rows"
     rng = np.random.default_rng(0)
     size, colour = rng.normal(50, 10, 60), rng.choice(["red", "green"], 60)
+    pd = pytest.importorskip("pandas")
     days = pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 90, 60) * 7919, unit="min")
     table = pd.DataFrame({"size": size, "colour": colour, "day": days, "ok": rng.random(60) > 0.5})
     table.loc[::9, "size"] = np.nan

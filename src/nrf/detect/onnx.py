@@ -183,7 +183,7 @@ class _Builder(Nodes):
                 return self.add("Flatten", x, axis=1)
             case nn.AdaptiveAvgPool2d() if layer.output_size in (1, (1, 1)):
                 return self.add("GlobalAveragePool", x)
-            case nn.BatchNorm1d() | nn.BatchNorm2d() if layer.running_mean is not None:
+            case nn.BatchNorm1d() | nn.BatchNorm2d() if layer.running_mean is not None and layer.affine:
                 parts = (layer.weight, layer.bias, layer.running_mean, layer.running_var)
                 return self.add(
                     "BatchNormalization",
