@@ -107,13 +107,15 @@ def test_a_detector_is_whole_whenever_a_save_is_killed(world, tmp_path):
             second.save(path)
             first.save(path)
 
-    for _ in range(15):
+    rounds = 0
+    while rounds < 15 or (seen != known and rounds < 200):  # on a slow machine a kill may often come before the first
+        rounds += 1
         child = forked(saves)
         time.sleep(rng.uniform(0, 2 * both))
         os.kill(child, signal.SIGKILL)
         assert exit_code(child) == -signal.SIGKILL
         seen.add(NRFDetector.load(path).score_samples(rows).tobytes())
-    assert seen <= known, "the old one or the new one, nothing between"
+    assert seen == known, "the old one and the new one, each in some of the rounds, and nothing between"
     second.save(path)
     assert len(list(path.iterdir())) == whole, "what is left over is swept"
     first.save(path)
