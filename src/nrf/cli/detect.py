@@ -94,7 +94,7 @@ def fit(
         normal: The label of normal rows.
         false_alarm_rate: Share of normal rows that may be flagged; 0.05 if nothing is given.
         contamination: Instead of that, the share of the training rows to flag.
-        n_estimators: Models trained side by side and averaged.
+        n_estimators: Models trained at once, whose scores are averaged.
         max_iter: Iterations of training, instead of a number chosen by the number of rows.
         max_levels: Columns of strings with more levels than this are hashed.
         scaling: Divide numbers by the distance of their quartiles, or by their standard deviation.

@@ -49,7 +49,7 @@ class NRFDetector(OldNames, Thresholds, OutlierMixin, BaseEstimator):  # type: i
         contamination: Instead of that, the share of the training rows to flag.
         calibration_fraction: Share of the rows held out to calibrate on; if None a fifth, or as many as the false-alarm
             rate needs where that is at most half of the rows.
-        n_estimators: Models trained side by side; their spread is the score's uncertainty.
+        n_estimators: Models trained at once (replicas); their spread is the score's uncertainty.
         combine: Mean of the models' potentials, or of their ranks among the calibration rows.
         max_iter: Iterations of training; by the number of rows if None.
         training: Everything else about training: widths, sampler, learning rate, batch size. A

@@ -148,15 +148,15 @@ class Fitted:
     # ------------------------------------------------------------------------------------------------------- copying
 
     def __getstate__(self) -> dict[str, Any]:
-        return vars(self) | {"members": self.replicas.packed()}  # normalised layers can be copied by their values only
+        return vars(self) | {"replicas": self.replicas.packed()}  # normalised layers can be copied by their values only
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         reader: RowReader = state["reader"]
         potential, generator = state["own"]
         replicas = Replicas.unpacked(
-            state["members"], state["recipe"], potential, generator, reader.surprises, reader.device
+            state["replicas"], state["spec"], potential, generator, reader.surprises, reader.device
         )
-        self.__dict__.update(state | {"members": replicas})
+        self.__dict__.update(state | {"replicas": replicas})
 
 
 def scores_by_model(potentials: Tensor, combine: Combine, each: Sequence[Calibration]) -> Floats:

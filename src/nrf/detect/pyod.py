@@ -33,7 +33,7 @@ class NRF(OldNames, BaseDetector):  # type: ignore[misc]
     Args:
         contamination: Share of anomalies among the training rows, in (0, 0.5]; it sets the threshold, not the model.
         random_state: Seed, or a numpy ``RandomState``.
-        n_estimators: Models trained side by side. This and all that follow: see :class:`nrf.detect.NRFDetector`.
+        n_estimators: Models trained at once. This and all that follow: see :class:`nrf.detect.NRFDetector`.
         combine: Mean of the models' potentials, or of their ranks.
         calibration_fraction: Share of the rows that are not trained on but kept for ``detector_``'s p-values.
         max_iter: Iterations of training.
