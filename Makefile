@@ -3,17 +3,24 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
-
+CORE   := .venv-core
 LOWEST := .venv-lowest
+# One process for each core. With worksteal tests of a file mostly stay together, and so do the models they share.
+SPREAD := -n auto --dist worksteal
 
-.PHONY: install demo test test-slow test-all test-lowest lint format bench clean
+.PHONY: install demo test test-slow test-all test-core test-lowest lint format bench clean
+
+# An environment with torch, which comes first and pinned: left to pip it may bring gigabytes of CUDA.
+define with_torch
+test -x $(1)/bin/python || $(PYTHON) -m venv $(1)
+$(1)/bin/python -m pip install --quiet --upgrade pip
+$(1)/bin/python -m pip install --quiet -c constraints.txt torch
+endef
 
 install: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet -c constraints.txt torch
+	$(call with_torch,$(VENV))
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
 	touch $@
 
@@ -21,26 +28,39 @@ demo: $(STAMP)
 	$(BIN)/nrf demo --out runs/demo
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(SPREAD) -m "not slow" $(PYTEST_ARGS)
 
 test-slow: $(STAMP)
-	$(BIN)/python -m pytest -m slow $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(SPREAD) -m slow $(PYTEST_ARGS)
 
 test-all: test test-slow
 
-# With the oldest versions that pyproject.toml allows, torch apart: a part of the tests that uses each of them.
-test-lowest:
-	test -x $(LOWEST)/bin/python || $(PYTHON) -m venv $(LOWEST)
-	$(LOWEST)/bin/python -m pip install --quiet --upgrade pip
-	$(LOWEST)/bin/python -m pip install --quiet -c constraints.txt torch
-	$(LOWEST)/bin/python .ci/lowest > $(LOWEST)/lowest.txt
-	$(LOWEST)/bin/python -m pip install --quiet -c $(LOWEST)/lowest.txt -e '.[tables,onnx,pyod,images]' \
-		pandas polars onnxruntime pytest hypothesis
-	$(LOWEST)/bin/python -m pytest -m "not slow" $(LOWEST_TESTS) $(PYTEST_ARGS)
+# With the core's dependencies and none of an extra.
+test-core: $(CORE)/.installed
+	$(CORE)/bin/python -m pytest $(SPREAD) -m "not slow" $(CORE_TESTS) $(PYTEST_ARGS)
 
-LOWEST_TESTS := tests/test_cli.py tests/test_config.py tests/test_data_arrays.py tests/test_data_home.py \
-	tests/test_detect_encoder.py tests/test_detect_odd_values.py tests/test_detect_pyod.py \
-	tests/test_detect_onnx_encoder.py tests/test_stored_files.py tests/test_training.py
+$(CORE)/.installed: pyproject.toml constraints.txt
+	$(call with_torch,$(CORE))
+	$(CORE)/bin/python -m pip install --quiet -c constraints.txt -e . pytest pytest-xdist hypothesis
+	touch $@
+
+CORE_TESTS := tests/test_extras.py tests/test_config.py tests/contracts tests/data/test_arrays.py \
+	tests/detect/test_features.py tests/runs/test_stored_files.py tests/samplers tests/training/test_progress.py
+
+# With the oldest versions that pyproject.toml allows, torch apart: a part of the tests that uses each of them.
+test-lowest: $(LOWEST)/.installed
+	$(LOWEST)/bin/python -m pytest $(SPREAD) -m "not slow" $(LOWEST_TESTS) $(PYTEST_ARGS)
+
+$(LOWEST)/.installed: pyproject.toml constraints.txt .ci/lowest
+	$(call with_torch,$(LOWEST))
+	$(LOWEST)/bin/python .ci/lowest > $(LOWEST)/lowest.txt
+	$(LOWEST)/bin/python -m pip install --quiet -c $(LOWEST)/lowest.txt -e '.[onnx,reproduce]' \
+		polars onnxruntime pytest pytest-xdist hypothesis
+	touch $@
+
+LOWEST_TESTS := tests/cli/test_cli.py tests/test_config.py tests/data/test_arrays.py tests/data/test_home.py \
+	tests/detect/tables/test_schema.py tests/detect/tables/test_odd.py tests/detect/test_pyod.py \
+	tests/detect/tables/test_onnx_columns.py tests/runs/test_stored_files.py tests/training/test_training.py
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -56,4 +76,4 @@ bench: $(STAMP)
 	$(BIN)/nrf bench
 
 clean:
-	rm -rf $(VENV) $(LOWEST) runs build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(CORE) $(LOWEST) runs build dist .pytest_cache .mypy_cache .ruff_cache

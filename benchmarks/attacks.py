@@ -4,11 +4,12 @@
     python benchmarks/attacks.py writers files   # some
 
 - ``train``: SIGKILL `nrf train` at random moments and resume it, by ``kill_resume.py``; the end must be bit-equal.
-- ``reproduce``: the same with `nrf reproduce --jobs 2`; records and weights must be equal, no worker may survive.
+- ``reproduce``: the same with `nrf reproduce --jobs 2`; no finished cell may be lost, no worker may survive, and
+  records and weights must be equal.
 - ``detect``: the same with `nrf detect fit` over an existing detector and `nrf detect score` over existing scores; what
   is there must be the old or the new one, whole, and the next command must sweep what was left.
 - ``writers``: two `nrf train --resume` of one folder at once; one must be refused, the other must not notice.
-- ``files``: damage checkpoints, metrics, cells and time files at random; each must end in a fallback or a clean error.
+- ``files``: damage checkpoints, metrics and files of cells at random; each must end in a fallback or a clean error.
 
 Prints a summary; exits 1 if anything failed.
 """
@@ -32,6 +33,8 @@ from pathlib import Path
 import torch
 
 import kill_resume
+from nrf.reproduce.runner.cells import CellFile
+from nrf.reproduce.runner.run import CELLS
 from nrf.training import RunFolder
 from nrf.training import checkpoint as ckpt
 
@@ -86,7 +89,7 @@ def kill_reproduce(folder: Path, options: argparse.Namespace) -> list[str]:
     moments = random.Random(options.seed)
     while kills < options.kills:
         runs += 1
-        out = folder / f"killed-{runs}"
+        out, before = folder / f"killed-{runs}", set[str]()
         while True:
             last = kills >= options.kills
             # Semaphores of the workers, which joblib cleans up and tells of, go to standard error.
@@ -101,7 +104,9 @@ def kill_reproduce(folder: Path, options: argparse.Namespace) -> list[str]:
                 process.wait()
                 kills += 1
                 failures += [f"worker {pid} was alive 5 s after its parent" for pid in survivors(workers)]
-                cells = len(list(out.rglob("cells/*.json")))
+                kept = finished(out)
+                failures += [f"lost after kill {kills}: {name}" for name in before - kept]
+                before, cells = kept, len(kept)
                 print(f"kill {kills:2d}: {len(workers)} workers ended, {cells} cells kept")
                 continue
             if code:
@@ -112,6 +117,11 @@ def kill_reproduce(folder: Path, options: argparse.Namespace) -> list[str]:
     return failures
 
 
+def finished(out: Path) -> set[str]:
+    """Names of the cells in the file of a run, as the next run will find them."""
+    return {cell.name for cell in CellFile(out / "gmm-quick" / CELLS).read()[0]}
+
+
 def kill_detect(folder: Path, options: argparse.Namespace) -> list[str]:
     from nrf import NRFDetector
 
@@ -119,7 +129,7 @@ def kill_detect(folder: Path, options: argparse.Namespace) -> list[str]:
     rows = [f"{rng.gauss(0, 1):.3f},{rng.gauss(0, 1):.3f},{rng.choice('abc')}" for _ in range(2000)]
     (folder / "rows.csv").write_text("\n".join(["x,y,kind", *rows]) + "\n")
     model, scores = folder / "model", folder / "scores.csv"
-    fit = nrf("detect", "fit", folder / "rows.csv", "--out", model, "--iterations", 5, "--quiet")
+    fit = nrf("detect", "fit", folder / "rows.csv", "--out", model, "--max-iter", 5, "--quiet")
     score = nrf("detect", "score", model, folder / "rows.csv", "--out", scores)
     for name, command in (("fit", fit), ("score", score)):
         started = time.perf_counter()
@@ -172,7 +182,7 @@ def survivors(pids: list[int], seconds: float = 5.0) -> list[int]:
 def compared(whole: Path, other: Path) -> list[str]:
     """Records row by row, and weights bit by bit."""
     failures = []
-    rows = [json.loads(next(out.glob("gmm-*/gmm.json")).read_text())["rows"] for out in (whole, other)]
+    rows = [json.loads((out / "gmm-quick" / "gmm.json").read_text())["rows"] for out in (whole, other)]
     if [r for r in rows[0] if "seconds" not in r["metric"]] != [r for r in rows[1] if "seconds" not in r["metric"]]:
         failures.append(f"{other.name}: the records differ")
     for run in sorted(whole.rglob("runs/*/config.json")):
@@ -285,7 +295,7 @@ def damaged_files(folder: Path, options: argparse.Namespace) -> list[str]:
         elif kind == "config":
             attack(first, "config.json", [sample, resume])
         else:
-            attack(cells, rng.choice(["*/cells/*.json", "*/wall.json", "*/runs/*/checkpoints/*.safetensors"]), [again])
+            attack(cells, rng.choice(["*/cells.jsonl", "*/cells.jsonl", "*/runs/*/checkpoints/*.safetensors"]), [again])
     print(f"{options.damages} damaged files: {outcomes}")
     return failures
 

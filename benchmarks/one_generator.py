@@ -24,13 +24,13 @@ import torch
 
 from nrf.data import gmm
 from nrf.detect import NRFDetector
-from nrf.experiments.base import load_splits
-from nrf.experiments.gmm_cells import field_numbers
-from nrf.experiments.kddcup_cells import load, train_on
-from nrf.experiments.presets import PRESETS
-from nrf.experiments.run import train
-from nrf.experiments.trained import Trained
 from nrf.metrics import auroc, mode_coverage
+from nrf.reproduce.gmm.cells import field_numbers
+from nrf.reproduce.kddcup.cells import load, train_on
+from nrf.runs.presets import PRESETS
+from nrf.runs.spec import load_splits
+from nrf.runs.train import train
+from nrf.runs.trained import TrainedModel
 
 DRAW = 100
 Numbers = dict[str, float]
@@ -65,7 +65,7 @@ def _gmm(options: argparse.Namespace) -> Iterator[tuple[str, list[Numbers]]]:
         out = Path(folder) / "run"
         seconds = train("one-g", preset, out, quiet=True).seconds
         for averaged in (False, True)[: 1 + (preset.train.ema_decay is not None)]:
-            models = [Trained.load(out, averaged=averaged, replica=i) for i in range(options.replicas)]
+            models = [TrainedModel.load(out, averaged=averaged, replica=i) for i in range(options.replicas)]
             weights = "averaged weights" if averaged else "last weights"
             yield f"{options.preset}, {weights}", [_of_mixture(model) for model in models]
     print(f"{seconds:.0f} s of training")
@@ -82,7 +82,7 @@ def _averages(options: argparse.Namespace) -> Iterator[tuple[str, list[Numbers]]
             found: dict[str, list[Numbers]] = {"last weights": [], "averaged": [], "averaged, last statistics": []}
             for i in range(options.replicas):
                 last, own, borrowed = (
-                    Trained.load(out, averaged=averaged, step=step, replica=i) for averaged in (False, True, True)
+                    TrainedModel.load(out, averaged=averaged, step=step, replica=i) for averaged in (False, True, True)
                 )
                 for mine, other in zip(borrowed.generator.buffers(), last.generator.buffers(), strict=True):
                     mine.copy_(other)
@@ -92,13 +92,13 @@ def _averages(options: argparse.Namespace) -> Iterator[tuple[str, list[Numbers]]
                 yield f"{step}, {weights}", models
 
 
-def _of_samples(model: Trained, kind: str, *, revise: bool) -> Numbers:
+def _of_samples(model: TrainedModel, kind: str, *, revise: bool) -> Numbers:
     samples = torch.from_numpy(model.sample(100 * DRAW, revise=revise)[0])
     modes, realistic = mode_coverage(samples, torch.from_numpy(gmm.means()).float(), gmm.SIGMA, DRAW)
     return {f"{kind}: modes": modes, f"{kind}: realistic": realistic}
 
 
-def _of_mixture(model: Trained) -> Numbers:
+def _of_mixture(model: TrainedModel) -> Numbers:
     found = _of_samples(model, "generation", revise=False) | _of_samples(model, "revision", revise=True)
     field = field_numbers(model, 400)
     return found | {k: v for k, v in field.items() if k.startswith("log-likelihood")}
@@ -115,7 +115,7 @@ def _digits(options: argparse.Namespace) -> Iterator[tuple[str, list[Numbers]]]:
             splits = load_splits(preset.data)
             with tempfile.TemporaryDirectory() as folder:
                 train("digits", preset, Path(folder) / "run", quiet=True, splits=splits)
-                scores = Trained.load(Path(folder) / "run", averaged=True).score(splits.test)
+                scores = TrainedModel.load(Path(folder) / "run", averaged=True).score_samples(splits.test)
             found.append(auroc(scores, splits.test_labels))
         models.append({"AUROC, mean of ten digits": float(np.mean(found))})
     yield "digits, averaged weights", models

@@ -15,11 +15,11 @@ from dataclasses import replace
 
 import torch
 
-from nrf.bench.reference import plain_iteration
-from nrf.experiments.base import Preset, build_learner, load_splits
-from nrf.experiments.presets import PRESETS
+from nrf.runs.presets import PRESETS
+from nrf.runs.spec import Preset, load_splits
 from nrf.seeds import streams
 from nrf.training.batches import Batches
+from speed.reference import plain_iteration
 
 
 def main() -> None:
@@ -73,7 +73,7 @@ def main() -> None:
 def iterations(preset: Preset, *, compiled: bool) -> Callable[[int], None]:
     """Our training loop, ready to go on for some iterations."""
     data = torch.from_numpy(load_splits(preset.data).train)
-    learner = build_learner(preset, data)
+    learner = preset.build(data, preset.seeds)
     if compiled:
         learner.compile()
     batches, rng, step = Batches(data, preset.train.batch_size, preset.seeds), streams(preset.seeds, "learner"), [0]

@@ -42,7 +42,7 @@ def main() -> int:
 
 def measure(folder: Path, options: argparse.Namespace) -> int:
     model = folder / "model"
-    NRFDetector(iterations=200, random_state=0).fit(rows(20_000, seed=1)).save(model)
+    NRFDetector(max_iter=200, random_state=0).fit(rows(20_000, seed=1)).save(model)
     small, big = (folder / f"{name}.{options.format}" for name in ("small", "big"))
     write(small, 1000)
     write(big, options.rows)

@@ -15,16 +15,16 @@ FILES = sorted(ROOT.rglob("*.py"))
 
 # A room may import rooms of a lower floor, and itself; rooms on one floor do not know each other.
 FLOORS = [
-    {"_version", "errors"},
+    {"_version", "errors", "deprecation"},
     {"seeds", "files", "processes"},
     {"config", "models", "ranks"},
     {"samplers", "networks", "data", "metrics"},
     {"targets", "losses", "gaussian", "fields"},
     {"learners"},
-    {"training"},
-    {"detect"},
-    {"experiments"},
-    {"bench"},
+    {"training", "figures"},
+    {"runs"},
+    {"detect", "experiments"},
+    {"reproduce"},
     {"cli"},
     {"__main__", ""},
 ]
@@ -55,6 +55,7 @@ def test_a_file_keeps_to_its_room(path):
     assert room in FLOOR, f"{room} has no floor: add it to docs/architecture.md and to this test"
     for module in _imports(tree):
         assert module.split(".")[0] not in {"pickle", "dill", "cloudpickle", "torchvision"}, module
+        assert module.split(".")[0] != "tyro" or room == "cli", "only the command line reads arguments"
         if not module.startswith("nrf.") or module == "nrf.__version__":
             continue
         other = module.split(".")[1]
@@ -80,6 +81,36 @@ def test_no_unpickling_anywhere():
         for call in (n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Call)):
             if ast.unparse(call.func) == "torch.load":  # with this argument it builds tensors and nothing else
                 assert any(k.arg == "weights_only" and ast.unparse(k.value) == "True" for k in call.keywords), path
+
+
+SAME_MEANING = {
+    "__init__": "a package",
+    "base": "what all of its room have in common",
+    "cells": "pieces of work of an experiment",
+    "experiment": "what an experiment is, or one",
+    "ablation": "one change at a time",
+    "registry": "what there is, by name",
+    "levels": "noise levels: the potentials and the learner",
+    "coopnet": "cooperative training, its sampler and its learner",
+    "gmm": "the 32-mode mixture",
+    "digits": "scikit-learn's digits",
+    "kddcup": "KDDCUP",
+    "mnist": "MNIST",
+    "cifar10": "CIFAR-10",
+    "train": "training of a preset, and its command",
+    "trained": "trained models, and their commands",
+}
+"""Base names that several modules may have."""
+
+
+def test_a_name_has_one_meaning():
+    """Two modules of one base name are a trap for whoever searches by it."""
+    files = [path for path in FILES if path.stem == "__init__" or "= former_names(" not in path.read_text()]
+    names = [path.stem for path in files] + [path.parent.name for path in files if path.stem == "__init__"]
+    twice = {name for name in names if names.count(name) > 1}
+    rooms = {path.name for path in ROOT.iterdir() if path.is_dir()}  # reproduce/samplers is about samplers, say
+    commands = {path.stem for path in (ROOT / "cli").glob("*.py")}
+    assert twice - set(SAME_MEANING) - rooms - commands <= {"files"}  # those of the package, and those of tables
 
 
 def test_every_room_is_in_the_architecture_page():

@@ -11,18 +11,18 @@ import pytest
 import torch
 from torch import nn
 
-from nrf.bench import bench, training
-from nrf.bench.detection import _fitted, _streamed, rows_of, shuffled
-from nrf.bench.machine import bare_gradient, operations
-from nrf.bench.reference import plain_iteration, plain_revision
-from nrf.bench.timing import QUICK, Effort, Times, in_turn, threads
-from nrf.bench.training import CASES
 from nrf.cli.main import main
 from nrf.errors import InputError
-from nrf.experiments.base import build_learner
-from nrf.experiments.presets import find_preset
-from nrf.experiments.record import Record
+from nrf.reproduce.runner.record import Record
+from nrf.runs.presets import find_preset
+from nrf.runs.spec import Preset
 from nrf.seeds import stream
+from speed import bench, training
+from speed.detection import _fitted, _streamed, rows_of, shuffled
+from speed.machine import bare_gradient, operations
+from speed.reference import plain_iteration, plain_revision
+from speed.timing import QUICK, Effort, Times, in_turn, threads
+from speed.training import CASES
 
 
 def small(case):
@@ -40,7 +40,7 @@ def small(case):
 def test_our_revision_ends_where_the_plain_one_does(case):
     preset, data = small(case)
     preset = replace(preset, sampler=replace(preset.sampler, temperature=0.0))
-    learner = build_learner(preset, data)
+    learner = preset.build(data, preset.seeds)
     x, h = learner.generator.propose(6, stream(0, "x"))
     ours, _ = learner.revise(x, h, stream(0, "steps"))
     plain = plain_revision(learner.potential, preset.sampler, x, preset.revision.n_steps)
@@ -51,8 +51,8 @@ def test_our_revision_ends_where_the_plain_one_does(case):
 @pytest.mark.parametrize("case", CASES)
 def test_the_plain_loop_trains_both_networks(case, monkeypatch):
     preset, data = small(case)
-    learner = build_learner(preset, data)
-    monkeypatch.setattr("nrf.bench.reference.build_learner", lambda *_: learner)
+    learner = preset.build(data, preset.seeds)
+    monkeypatch.setattr(Preset, "build", lambda *_: learner)
     before = {name: [p.clone() for p in m.parameters() if p.requires_grad] for name, m in learner.modules.items()}
     iterate = plain_iteration(preset, data)
     iterate()
@@ -139,6 +139,7 @@ def test_a_section_by_name_and_its_record(tmp_path):
         bench(["speed"], None, lambda *_: None)
 
 
+@pytest.mark.slow
 def test_every_section_runs(capsys):
     assert main(["bench", "--quick", "generation", "samplers", "scoring", "growth"]) == 0
     said = capsys.readouterr().out

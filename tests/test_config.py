@@ -8,9 +8,9 @@ import pytest
 
 from nrf.config import differences, from_json, to_json
 from nrf.errors import InputError
-from nrf.experiments.base import DataConfig, Preset
-from nrf.experiments.presets import PRESETS
 from nrf.learners import Revision
+from nrf.runs.presets import PRESETS
+from nrf.runs.spec import DataConfig, Preset
 from nrf.samplers import SGHMC, SGLD
 from nrf.seeds import derive, stream
 

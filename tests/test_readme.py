@@ -36,7 +36,9 @@ def test_python_snippets(tmp_path, monkeypatch):
     short = nrf.find_preset("digits")
     short = replace(short, train=replace(short.train, iterations=60))
     monkeypatch.setitem(nrf.PRESETS, "digits", short)
-    for snippet in _blocks("python"):
+    snippets = [snippet.replace("NRFDetector(", "NRFDetector(max_iter=100, ") for snippet in _blocks("python")]
+    assert sum("max_iter=100" in snippet for snippet in snippets) == 1
+    for snippet in snippets:
         exec(compile(snippet, "README.md", "exec"), {})
 
 

@@ -17,15 +17,15 @@ import torch
 from torch import Tensor, nn
 
 from nrf import NRFDetector
-from nrf.detect.baselines import DAGMM
-from nrf.detect.features import TurnFeatures
+from nrf.detect.features import RotationFeatures
 from nrf.detect.parallel import in_threads, one_thread
-from nrf.experiments.base import Preset, build_learner
-from nrf.experiments.presets import find_preset
 from nrf.learners import SNGANConfig
 from nrf.models import frozen
 from nrf.networks import MLPPotential, Snapshot
 from nrf.networks.layers import normalised
+from nrf.reproduce.baselines import DAGMM
+from nrf.runs.presets import find_preset
+from nrf.runs.spec import Preset
 from nrf.seeds import DrawsFrom, stream
 from nrf.training import Trainer
 
@@ -58,7 +58,7 @@ def at_once(work: Callable[[int], Result]) -> list[Result]:
 def detector(seed: int) -> NRFDetector:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return NRFDetector(random_state=seed, iterations=12, n_members=1 + seed % 2, verbose=0).fit(ROWS)
+        return NRFDetector(random_state=seed, max_iter=12, n_estimators=1 + seed % 2, verbose=0).fit(ROWS)
 
 
 def values(fitted: NRFDetector) -> list[Tensor]:
@@ -99,7 +99,7 @@ def test_scores_of_one_detector_with_spectral_norm_in_threads() -> None:
         potential = own.build((3,))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        fitted = NRFDetector(random_state=0, iterations=5, potential=potential, verbose=0).fit(ROWS)
+        fitted = NRFDetector(random_state=0, max_iter=5, potential=potential, verbose=0).fit(ROWS)
     scores, before = fitted.score_samples(ROWS), values(fitted)
     assert all(at_once(lambda i: all((fitted.score_samples(ROWS) == scores).all() for _ in range(20))))
     assert equal(values(fitted), before)
@@ -118,7 +118,7 @@ def test_learners_in_threads() -> None:
 
     def learn(i: int) -> list[Tensor]:
         preset = small(i)
-        learner = build_learner(preset, data)
+        learner = preset.build(data, preset.seeds)
         Trainer(learner, data, preset.train, [i]).fit(quiet=True)
         return [v for m in learner.modules.values() for v in m.state_dict().values()]
 
@@ -135,7 +135,7 @@ def test_baselines_and_features_in_threads() -> None:
     one_by_one = [look(i) for i in range(N_THREADS)]
     assert [equal(a, b) for a, b in zip(one_by_one, at_once(look), strict=True)] == [True] * N_THREADS
     images = np.random.default_rng(0).integers(0, 256, (8, 1, 8, 8)).astype(np.uint8)
-    TurnFeatures(width=2, epochs=1, batch_size=8, verbose=0).fit(images)
+    RotationFeatures(width=2, epochs=1, batch_size=8, verbose=0).fit(images)
 
 
 @pytest.mark.parametrize("norm", ["weight", "spectral"])

@@ -4,7 +4,8 @@ Each record is written with its class name under ``type``, so a field that may h
 say) is read back as the one it was. Nothing but the classes named in the annotations can be made: no code is loaded.
 
 A stored record may be older than a field of its class: a field that it lacks takes its default. So a new field needs a
-default that does what was done before there was the field.
+default that does what was done before there was the field. A class that was renamed lists the names it is stored under
+in ``FORMER_NAMES``; one whose name meant another class once is stored under its ``STORED_NAME``.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def to_json(value: Any) -> Any:
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {f.name: to_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
-        return {"type": type(value).__name__, **fields}
+        return {"type": _stored_name(type(value)), **fields}
     if isinstance(value, tuple | list):
         return [to_json(v) for v in value]
     if isinstance(value, Path):
@@ -87,7 +88,7 @@ def _decode_union(options: tuple[Any, ...], data: Any, where: str) -> Any:
     options = tuple(get_args(o)[0] if get_origin(o) is Annotated else o for o in options)
     if isinstance(data, dict):
         for option in options:
-            if dataclasses.is_dataclass(option) and getattr(option, "__name__", None) == data.get("type"):
+            if dataclasses.is_dataclass(option) and data.get("type") in _names(option):
                 return _decode(option, data, where)
         known = ", ".join(o.__name__ for o in options if dataclasses.is_dataclass(o) and isinstance(o, type))
         raise InputError(f"{where} is of type {data.get('type')!r}, not one of {known}")
@@ -110,7 +111,7 @@ def _decode_tuple(args: tuple[Any, ...], data: Any, where: str) -> tuple[Any, ..
 
 
 def _decode_record(annotation: Any, data: Any, where: str) -> Any:
-    if not isinstance(data, dict) or data.get("type") != annotation.__name__:
+    if not isinstance(data, dict) or data.get("type") not in _names(annotation):
         raise InputError(f"{where} does not hold a {annotation.__name__}")
     data = {name: value for name, value in data.items() if name not in getattr(annotation, "RETIRED", ())}
     hints = get_type_hints(annotation, include_extras=True)
@@ -124,6 +125,17 @@ def _decode_record(annotation: Any, data: Any, where: str) -> Any:
         )
     given = {name: _decode(hints[name], data[name], f"{where}.{name}") for name in fields if name in data}
     return annotation(**given)
+
+
+def _stored_name(annotation: Any) -> str:
+    """What records of a class are written as."""
+    name: str = vars(annotation).get("STORED_NAME", annotation.__name__)
+    return name
+
+
+def _names(annotation: Any) -> tuple[str, ...]:
+    """What a class is stored as: its name, and those it had before; a subclass has its own."""
+    return (_stored_name(annotation), *vars(annotation).get("FORMER_NAMES", ()))
 
 
 def _has_default(field: dataclasses.Field[Any]) -> bool:

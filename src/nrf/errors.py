@@ -7,6 +7,8 @@ code 2; library users can catch them by class.
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 class NRFError(Exception):
@@ -15,6 +17,10 @@ class NRFError(Exception):
 
 class InputError(NRFError, ValueError):
     """A value, file or array given by the user cannot be used as it is."""
+
+
+class MissingPackageError(ImportError, InputError):
+    """A package of an extra is needed and not installed."""
 
 
 class DataError(NRFError):
@@ -27,6 +33,30 @@ class CheckpointError(NRFError):
 
 class NonFiniteError(NRFError, ArithmeticError):
     """A loss or a sample became NaN or infinite; nothing was replaced and training stopped."""
+
+
+@contextmanager
+def needs(extra: str, what: str) -> Iterator[None]:
+    """Imports of packages that come with an extra of ours; where they fail, the error names the extra.
+
+    Args:
+        extra: Its name in pyproject.toml.
+        what: What needs the packages, for the message.
+
+    Example:
+        >>> with needs("figures", "a picture"):  # doctest: +NORMALIZE_WHITESPACE
+        ...     import no_such_package
+        Traceback (most recent call last):
+        ...
+        nrf.errors.MissingPackageError: a picture needs more (No module named 'no_such_package'); install it with
+        `pip install "nrf[figures]"`
+    """
+    try:
+        yield
+    except ImportError as error:
+        raise MissingPackageError(
+            f'{what} needs more ({error}); install it with `pip install "nrf[{extra}]"`', name=error.name
+        ) from error
 
 
 def printable(text: str) -> str:

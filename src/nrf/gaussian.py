@@ -97,6 +97,11 @@ class AugmentedGaussian:
         grad = -z @ self.precision.to(z.dtype)
         return grad[:, : self.dim_x], grad[:, self.dim_x :]
 
+    def value_and_gradient(self, position: Position) -> tuple[Tensor, Position]:
+        """``log p(x) q(h | x)`` up to a constant, and its gradient."""
+        grad = self(position, 0)
+        return (torch.cat(position, dim=1) * torch.cat(grad, dim=1)).sum(1) / 2, grad
+
     def draw(self, n: int, rng: torch.Generator) -> Tensor:
         """``n`` perfect draws of ``(x, h)``."""
         root = torch.linalg.cholesky(torch.linalg.inv(self.precision))

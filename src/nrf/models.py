@@ -241,3 +241,25 @@ def gradient(u: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
         x = x.detach().requires_grad_(True)
         (grad,) = torch.autograd.grad(u(x).sum(), x)
     return grad
+
+
+def value_and_gradient(u: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
+    """``u`` and ``∇u`` row by row from one evaluation, where rows do not interact.
+
+    A potential's own ``value_and_gradient`` or ``gradient`` is taken, if it has one.
+
+    Example:
+        >>> value_and_gradient(lambda x: -x.square().sum(1) / 2, torch.tensor([[1.0, -2.0]]))
+        (tensor([-2.5000]), tensor([[-1.,  2.]]))
+    """
+    both: Callable[[Tensor], tuple[Tensor, Tensor]] | None = getattr(u, "value_and_gradient", None)
+    if both is not None:
+        return both(x)
+    if hasattr(u, "gradient"):
+        with torch.no_grad():
+            return u(x), gradient(u, x)
+    with torch.enable_grad():
+        x = x.detach().requires_grad_(True)
+        value = u(x)
+        (grad,) = torch.autograd.grad(value.sum(), x)
+    return value.detach(), grad

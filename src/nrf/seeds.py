@@ -1,6 +1,6 @@
 """Independent random streams from one seed, and draws from them.
 
-Code that trains draws through the functions here, so that one model (a generator) and several models side by side
+Code that trains draws through the functions here, so that one model (a generator) and several replicas of it
 (:class:`Streams`, one generator each) are the same to it.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -86,7 +86,7 @@ class Tape:
     """Draws made beforehand, given out in order: what a compiled function takes in place of a generator.
 
     Args:
-        draws: Standard normal draws.
+        draws: Normal and uniform draws, in the order in which they will be asked for.
     """
 
     def __init__(self, draws: list[Tensor]) -> None:
@@ -96,7 +96,7 @@ class Tape:
     @classmethod
     def record(cls, shapes: Sequence[Drawn], rng: Rng) -> Tape:
         """Draw what :func:`shapes_drawn` says will be asked for."""
-        return cls([randn(shape, rng, dtype) for shape, dtype in shapes])
+        return cls([(randn if kind == "normal" else rand)(shape, rng, dtype) for shape, dtype, kind in shapes])
 
     def next(self) -> Tensor:
         """The next draw."""
@@ -115,8 +115,9 @@ class Recorder:
 
 Seeded = torch.Generator | Streams | Shard
 Rng = Seeded | Tape | Recorder
-"""The randomness of one model, of replicas side by side, or of one rank; or what a compiler needs in its place."""
-Drawn = tuple[Sequence[int], torch.dtype | None]
+"""The randomness of one model, of replicas, or of one rank; or what a compiler needs in its place."""
+Drawn = tuple[Sequence[int], torch.dtype | None, Literal["normal", "uniform"]]
+"""What a function asked for: shape, type and law of a draw."""
 
 
 def derive(seed: int, *names: str | int) -> int:
@@ -187,16 +188,11 @@ class DrawsFrom(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 def randn(shape: Sequence[int], rng: Rng, dtype: torch.dtype | None = None) -> Tensor:
     """Standard normal draws; the first dimension counts rows."""
-    if isinstance(rng, Tape):
-        return rng.next()
-    if isinstance(rng, Recorder):
-        rng.shapes.append((tuple(shape), dtype))
-        rng = rng.generator
-    return _by_rows(shape, rng, lambda s, g: torch.randn(s, generator=g, device=g.device, dtype=dtype))
+    return _drawn(shape, rng, dtype, "normal")
 
 
 def shapes_drawn(function: Callable[[Rng], object], device: torch.device) -> list[Drawn]:
-    """The normal draws a function makes, in order, found by calling it once."""
+    """The normal and uniform draws a function makes, in order, found by calling it once."""
     recorder = Recorder(device)
     function(recorder)
     return recorder.shapes
@@ -204,7 +200,17 @@ def shapes_drawn(function: Callable[[Rng], object], device: torch.device) -> lis
 
 def rand(shape: Sequence[int], rng: Rng, dtype: torch.dtype | None = None) -> Tensor:
     """Uniform draws from [0, 1); the first dimension counts rows."""
-    return _by_rows(shape, rng, lambda s, g: torch.rand(s, generator=g, device=g.device, dtype=dtype))
+    return _drawn(shape, rng, dtype, "uniform")
+
+
+def _drawn(shape: Sequence[int], rng: Rng, dtype: torch.dtype | None, law: Literal["normal", "uniform"]) -> Tensor:
+    if isinstance(rng, Tape):
+        return rng.next()
+    if isinstance(rng, Recorder):
+        rng.shapes.append((tuple(shape), dtype, law))
+        rng = rng.generator
+    draw = torch.randn if law == "normal" else torch.rand
+    return _by_rows(shape, rng, lambda s, g: draw(s, generator=g, device=g.device, dtype=dtype))
 
 
 def places(size: int, n: int, rng: Rng, *, repeat: bool) -> Tensor:
@@ -236,6 +242,6 @@ def _by_rows(shape: Sequence[int], rng: Rng, draw: Callable[[Sequence[int], torc
         n = shape[0]
         return draw((rng.count * n, *shape[1:]), rng.generator)[rng.rank * n : (rng.rank + 1) * n]
     if not isinstance(rng, Streams):
-        raise TypeError(f"{type(rng).__name__} gives normal draws only")
+        raise TypeError(f"{type(rng).__name__} gives normal and uniform draws only")
     share = (shape[0] // len(rng.generators), *shape[1:])
     return torch.cat([draw(share, g) for g in rng.generators])

@@ -2,7 +2,8 @@
 
 A target is called with a position and the step index ``l`` (from 0) and returns the ascent direction for every block.
 ``exact`` says whether that is the true gradient of a log-density or a stochastic estimate of it, so that a sampler
-that claims exactness can refuse the latter.
+that claims exactness can refuse the latter. A target that knows the log-density itself has ``value_and_gradient``
+(:class:`nrf.samplers.Density`), which Metropolis-adjusted samplers need.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from nrf.errors import InputError
-from nrf.models import Generator, Potential, gradient
+from nrf.models import Generator, Potential, gradient, value_and_gradient
 from nrf.samplers.base import Position
 from nrf.seeds import Rng, randn
 
@@ -28,6 +29,12 @@ class PotentialTarget:
     def __call__(self, position: Position, l: int) -> Position:
         (x,) = position
         return (gradient(self.potential, x),)
+
+    def value_and_gradient(self, position: Position) -> tuple[Tensor, Position]:
+        """``u(x)``, which is ``log p(x)`` up to a constant, and its gradient, from one evaluation."""
+        (x,) = position
+        value, grad = value_and_gradient(self.potential, x)
+        return value, (grad,)
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
+import nrf.learners
 from nrf.config import from_json, to_json
 from nrf.errors import NonFiniteError
-from nrf.experiments.base import LearnerChoice
-from nrf.learners import LEARNERS, Revision, side_by_side
+from nrf.learners import LEARNERS, Revision, as_replicas
 from nrf.networks import LevelsMLPPotential, MLPGenerator, MLPPotential, replica_state
+from nrf.runs.spec import LearnerChoice
 from nrf.samplers import SGLD, CoopNet
 from nrf.seeds import stream, streams
 
@@ -150,7 +151,7 @@ def test_replicas_end_where_each_would_have_ended_alone(make):
     seeds = [3, 4, 5]
     alone = [make(seed=seed) for seed in seeds]
     batches = [torch.randn(4, 16, 3, generator=torch.Generator().manual_seed(seed)) for seed in seeds]
-    together = side_by_side([make(seed=seed) for seed in seeds])
+    together = as_replicas([make(seed=seed) for seed in seeds])
     rng = streams(seeds, "learner")
     for step in range(4):
         metrics = together.update(torch.cat([b[step] for b in batches]), rng)
@@ -172,7 +173,7 @@ def test_replicas_do_not_feel_each_other(make):
     """Another model in the second place leaves the first one as it was, bit by bit."""
     ends = []
     for neighbour in (1, 2):
-        learner = side_by_side([make(seed=0), make(seed=neighbour)])
+        learner = as_replicas([make(seed=0), make(seed=neighbour)])
         rng = streams([0, neighbour], "learner")
         for _ in range(3):
             learner.update(torch.cat([_batch(), neighbour * _batch()]), rng)
@@ -180,3 +181,10 @@ def test_replicas_do_not_feel_each_other(make):
     for key, value in ends[0].items():
         first, same = value.chunk(2)[0], ends[1][key].chunk(2)[0]
         assert torch.equal(first, same), key
+
+
+def test_the_former_name_of_as_replicas_still_works():
+    with pytest.warns(DeprecationWarning, match="use nrf.learners.as_replicas"):
+        assert nrf.learners.side_by_side is as_replicas
+    with pytest.raises(AttributeError, match="no attribute 'side_by'"):
+        nrf.learners.side_by  # noqa: B018

@@ -7,9 +7,9 @@ import torch
 
 from nrf.config import from_json, to_json
 from nrf.errors import InputError
-from nrf.experiments.base import GeneratorChoice, PotentialChoice
 from nrf.models import frozen, gradient
 from nrf.networks import GENERATORS, POTENTIALS
+from nrf.runs.spec import GeneratorChoice, PotentialChoice
 
 IMAGE = (3, 16, 16)
 EVENTS = {"mlp": (5,), "levels-mlp": (5,)}  # the others take images

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from nrf.config import from_json, to_json
-from nrf.experiments.base import Preset, build_learner
-from nrf.experiments.presets import PRESETS
+from nrf.runs.presets import PRESETS
+from nrf.runs.spec import Preset
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -26,7 +26,7 @@ def test_learns_for_a_few_steps(name, fake_splits, no_global_randomness):
             preset, potential=replace(preset.potential, width=8), generator=replace(preset.generator, width=8)
         )
     batch = torch.from_numpy(fake_splits(preset.data.name, 4 if images else 48).train)
-    learner = build_learner(preset, batch)
+    learner = preset.build(batch, preset.seeds)
     before = [p.detach().clone() for m in learner.modules.values() for p in m.parameters()]
     rng = torch.Generator().manual_seed(0)
     for _ in range(2 if images else 4):

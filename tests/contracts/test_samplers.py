@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import pytest
 import torch
 
 from nrf.config import from_json, to_json
-from nrf.experiments.base import SamplerChoice
+from nrf.errors import InputError
+from nrf.runs.spec import SamplerChoice
 from nrf.samplers import SAMPLERS, run
 
 
 class Quadratic:
-    """−‖x‖²/2 − ‖h‖², gradient by block or whole."""
+    """−‖x‖²/2 − ‖h‖²: gradient by block or whole, and log-density."""
 
     exact = True
 
@@ -22,6 +24,10 @@ class Quadratic:
 
     def block(self, position, l, index):
         return -(1 + index) * position[index]
+
+    def value_and_gradient(self, position):
+        grad = self(position, 0)
+        return sum((z * g).sum(1) / 2 for z, g in zip(position, grad, strict=True)), grad
 
 
 @pytest.fixture(params=SAMPLERS, ids=str)
@@ -84,6 +90,10 @@ def test_noise_grows_with_temperature(kind):
 
 @pytest.mark.parametrize("mode", ["clip", "reflect"])
 def test_box_holds_x_and_leaves_h(kind, start, mode):
+    if kind.adjusted and mode == "clip":
+        with pytest.raises(InputError, match="set box_mode to reflect"):
+            kind(box=(-0.1, 0.1), box_mode=mode)
+        return
     chain = _run(kind(step_size=0.5, box=(-0.1, 0.1), box_mode=mode), start)
     x, h = chain.position
     assert x.abs().max() <= 0.1 + 1e-6
@@ -100,6 +110,34 @@ def test_decay_shortens_later_steps(kind, start):
     constant, decaying = (_run(kind(temperature=0.0, decay=d), start) for d in (None, (1.0, 2.0)))
     for c, d, z in zip(constant.position, decaying.position, start, strict=True):
         assert 0 < (d - z).norm() < (c - z).norm()
+
+
+def test_a_chain_of_another_sampler_is_refused(kind, start):
+    """A state is its sampler's own: none takes another's for it, or silently does without one."""
+
+    class Foreign:
+        pass
+
+    sampler = kind()
+    if sampler.init(start).state is None:
+        pytest.skip("has no state")
+    for state in (None, Foreign()):
+        chain = sampler.init(start)._replace(state=state)
+        with pytest.raises(InputError, match=r"start it with init\(\)"):
+            sampler.step(chain, Quadratic(), 0, torch.Generator())
+
+
+def test_an_adjusted_sampler_asks_for_a_log_density_and_tells_its_acceptance(kind, start):
+    sampler = kind()
+    chain = _run(sampler, start)
+    found = {name: value.item() for name, value in sampler.diagnostics(chain).items()}
+    assert all(math.isfinite(value) for value in found.values())
+    if not sampler.adjusted:
+        assert "acceptance" not in found
+        return
+    assert 0 < found["acceptance"] <= 1
+    with pytest.raises(InputError, match="value_and_gradient"):
+        run(sampler, start, lambda position, l: Quadratic()(position, l), 1, torch.Generator())
 
 
 def test_steps_make_a_run(kind, start):

@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+import nrf
 from nrf.cli.parsing import say
-from nrf.experiments.record import Row
+from nrf.errors import InputError
 from nrf.files import require_folder
+
+if TYPE_CHECKING:
+    from nrf.reproduce.runner.record import Row
+
+
+def _speed() -> Any:
+    """The benchmarks, which lie beside the package where it is a checkout of the source."""
+    folder = Path(nrf.__file__).parents[2] / "benchmarks"
+    if not (folder / "speed").is_dir():
+        raise InputError("the benchmarks come with the source, not with the package: run `make bench` in a checkout")
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
+    return importlib.import_module("speed")
 
 
 def bench(
@@ -27,8 +43,7 @@ def bench(
         quick: For a moment only, to see that everything works; writes no record.
         results: Folder for bench.json, which a run of all sections writes.
     """
-    from nrf.bench import bench as run
-
+    run = _speed().bench
     if not (quick or only):
         require_folder(results)
     shown: list[str] = []

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 if TYPE_CHECKING:
-    from nrf.detect.dialect import Dialect
+    from nrf.detect.tables.dialect import Dialect
 
 SPELLED = {"tab": "\t", "\\t": "\t", "space": " "}
 

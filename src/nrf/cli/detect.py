@@ -1,9 +1,10 @@
-"""`nrf detect fit`, `score`, `explain` and `evaluate`, and `nrf export`: a detector on files."""
+"""`nrf detect fit`, `score`, `explain`, `evaluate` and `export`: a detector on files."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -11,7 +12,7 @@ import tyro
 
 from nrf.cli.csvs import AS_KNOWN, CsvOptions
 from nrf.cli.labels import measures, normal_rows
-from nrf.cli.parsing import Stopped, parse, say
+from nrf.cli.parsing import Stopped, in_new_names, parse, say
 from nrf.cli.show import Percent, cell, one_line, print_table, print_warnings, said_warnings, show_columns
 from nrf.errors import InputError
 from nrf.files import require_folder, require_output
@@ -19,7 +20,8 @@ from nrf.processes import terminable
 
 if TYPE_CHECKING:
     from nrf.detect import NRFDetector
-    from nrf.detect.encoder import TableEncoder
+    from nrf.detect.rows import RowReader
+    from nrf.detect.tables.schema import Schema
 
 Data = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="DATA")]
 Model = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="MODEL")]
@@ -39,6 +41,8 @@ def detect(arguments: list[str]) -> int:
     action, rest = arguments[0], arguments[1:]
     if action not in ACTIONS:
         raise InputError(f"unknown action {action!r}; `nrf detect` knows {', '.join(ACTIONS)}")
+    if action == "fit":
+        rest = in_new_names(rest, OLD_OPTIONS)
     run = parse(ACTIONS[action][0], rest, f"nrf detect {action}")
     try:
         with terminable():
@@ -60,8 +64,8 @@ def fit(
     normal: str | None = None,
     false_alarm_rate: float | None = None,
     contamination: float | None = None,
-    members: int = 1,
-    iterations: int | None = None,
+    n_estimators: int = 1,
+    max_iter: int | None = None,
     max_levels: int = 64,
     scaling: Literal["quartiles", "deviation"] = "quartiles",
     keep_examples: bool = False,
@@ -90,8 +94,8 @@ def fit(
         normal: The label of normal rows.
         false_alarm_rate: Share of normal rows that may be flagged; 0.05 if nothing is given.
         contamination: Instead of that, the share of the training rows to flag.
-        members: Models trained side by side and averaged.
-        iterations: Length of training, instead of one chosen by the number of rows.
+        n_estimators: Models trained at once, whose scores are averaged.
+        max_iter: Iterations of training, instead of a number chosen by the number of rows.
         max_levels: Columns of strings with more levels than this are hashed.
         scaling: Divide numbers by the distance of their quartiles, or by their standard deviation.
         keep_examples: Store the held-out rows with the detector, in a file that only you can read, so that explanations
@@ -103,10 +107,9 @@ def fit(
     """
     import warnings
 
-    from nrf.detect.columns import DroppedColumn
-    from nrf.detect.dialect import Dialect
-    from nrf.detect.files import FileColumns, read_training
     from nrf.detect.parameters import check_parameters
+    from nrf.detect.tables.dialect import Dialect
+    from nrf.detect.tables.files import FileColumns, read_training
 
     if (label is None) != (normal is None):
         raise InputError("--label and --normal go together: the column, and the label of normal rows")
@@ -123,8 +126,8 @@ def fit(
     settings = {
         "false_alarm_rate": false_alarm_rate,
         "contamination": contamination,
-        "n_members": members,
-        "iterations": iterations,
+        "n_estimators": n_estimators,
+        "max_iter": max_iter,
         "max_levels": max_levels,
         "scaling": scaling,
         "keep_examples": keep_examples,
@@ -153,12 +156,13 @@ def fit(
         warnings.simplefilter("always")
         detector.fit(table)
     dropped = tuple(name for name, why in left_out.items() if why == "--drop")
-    detector.file_columns_ = FileColumns(label, tuple(ids), dropped, dialect)
+    file = FileColumns(label, tuple(ids), dropped, dialect)
+    detector.fitted_ = replace(detector.fitted_, provenance=replace(detector.fitted_.provenance, file=file))
     detector.save(out)
     print_warnings([w for w in caught if issubclass(w.category, RuntimeWarning)])
     encoder = detector.encoder_
     assert encoder is not None
-    useless = [f"{c.name} ({c.reason})" for c in encoder.columns if isinstance(c, DroppedColumn)]
+    useless = [f"{c.name} ({c.reason})" for c in encoder.dropped_columns]
     say(f"rows       {table.num_rows}" + (f" of {total} with {label} = {normal}" if label is not None else ""))
     say(f"columns    {len(encoder.kept_columns)}, encoded as {encoder.n_outputs}")
     say(f"left out   {', '.join([*left_out, *useless]) or 'none'}")
@@ -199,7 +203,7 @@ def score(
         device: Where to compute: cpu, cuda, …
         csv: How the file is written, where it is not like the training file.
     """
-    from nrf.detect.stream import OUTPUTS, score_stream
+    from nrf.detect.tables.stream import OUTPUTS, score_stream
 
     if top < 0:
         raise InputError(f"--top must be 0 or more, got {top}")
@@ -257,13 +261,13 @@ def explain(
         require_output(out, ".png")
     import warnings
 
-    from nrf.detect.files import batches
-    from nrf.detect.stream import table_encoder
+    from nrf.detect.tables.files import batches
+    from nrf.detect.tables.stream import table_schema
 
     detector = _load(model, device)
     last, known = 0, detector.file_columns_
     with said_warnings():
-        for batch in batches(table_encoder(detector), data, drop=drop, known=known, dialect=csv.over(known.dialect)):
+        for batch in batches(table_schema(detector), data, drop=drop, known=known, dialect=csv.over(known.dialect)):
             last = batch.last
             if row <= last:
                 break
@@ -290,7 +294,7 @@ def explain(
     else:
         say("nothing has to change for it to pass as normal")
     if out is not None:
-        from nrf.detect.figures import contribution_bars
+        from nrf.figures import contribution_bars
 
         out.parent.mkdir(parents=True, exist_ok=True)
         contribution_bars(explanation, f"row {row}").savefig(out, dpi=130)
@@ -326,16 +330,16 @@ def evaluate(
     """
     import numpy as np
 
-    from nrf.detect.files import batches
-    from nrf.detect.stream import score_batch, table_encoder
-    from nrf.detect.texts import label_is
+    from nrf.detect.tables.files import batches
+    from nrf.detect.tables.stream import score_batch, table_schema
+    from nrf.detect.tables.texts import label_is
 
     wanted = normal if anomaly is None else anomaly
     if wanted is None or (normal is not None and anomaly is not None):
         raise InputError("give either --normal or --anomaly: which label of the column is which?")
     detector = _load(model, device)
     scores, found, given, seen = [], [], [], set[str]()
-    known, encoder = detector.file_columns_, table_encoder(detector)
+    known, encoder = detector.file_columns_, table_schema(detector)
     dialect = csv.over(known.dialect)
     with said_warnings(), Percent("scoring") as bar:
         for batch in batches(encoder, data, drop=drop, label=label, known=known, dialect=dialect):
@@ -365,7 +369,7 @@ def export(model: Model, /, *, out: Path) -> int:
     How to feed it is said in docs/export.md. Columns with more levels than --max-levels of `nrf detect fit` are hashed
     and cannot be exported.
 
-    Example: nrf export model --out model.onnx
+    Example: nrf detect export model --out model.onnx
 
     Args:
         model: Folder of the detector.
@@ -383,7 +387,10 @@ ACTIONS: dict[str, tuple[Callable[..., int], str]] = {
     "score": (score, "score every row of a file"),
     "explain": (explain, "say why a row is an anomaly"),
     "evaluate": (evaluate, "compare with labels"),
+    "export": (export, "write a detector as an ONNX graph"),
 }
+OLD_OPTIONS = {"--iterations": "--max-iter", "--members": "--n-estimators"}
+"""Options of `nrf detect fit` as they were called in version 0.1.0."""
 
 
 def _load(model: Path, device: str = "cpu") -> NRFDetector:
@@ -392,15 +399,16 @@ def _load(model: Path, device: str = "cpu") -> NRFDetector:
     return NRFDetector.load(model, device=device)
 
 
-def _detector(show: Callable[[TableEncoder], None], **settings: Any) -> NRFDetector:
+def _detector(show: Callable[[Schema], None], **settings: Any) -> NRFDetector:
     """A detector that shows what it found in the columns before it trains."""
     from nrf.detect import NRFDetector
 
     class Showing(NRFDetector):
-        def _read_schema(self, X: Any) -> None:
-            super()._read_schema(X)
-            if self.encoder_ is not None:
-                show(self.encoder_)
+        def _read_schema(self, X: Any) -> RowReader:
+            reader = super()._read_schema(X)
+            if reader.encoder is not None:
+                show(reader.encoder)
+            return reader
 
     return Showing(**settings)
 

@@ -20,7 +20,7 @@ def demo(*, out: Path = Path("runs/demo"), quick: bool = False, quiet: bool = Fa
         quick: A few iterations only, to see that everything works.
         quiet: No progress bars.
     """
-    from nrf.experiments.demo import demo as run_demo
+    from nrf.reproduce.demo import demo as run_demo
 
     require_folder(out)
     try:
@@ -36,6 +36,7 @@ def reproduce(
     /,
     *,
     list: bool = False,
+    write_docs: bool = False,
     quick: bool = False,
     out: Path = Path("runs/reproduce"),
     results: Path = Path("results"),
@@ -54,9 +55,11 @@ def reproduce(
     Args:
         name: The experiment.
         list: Show every table and figure, and what the results folder holds of it.
+        write_docs: Fill the tables of README.md and docs/*.md beside the results folder from its records.
         quick: A tiny version, to see that everything works; its record stays out of the results folder.
         out: Folder for the work in progress and the report.
-        results: Folder for the record and the figures.
+        results: Folder for the record and the figures. One that git keeps with the code gets none of code that is not
+            committed.
         jobs: Processes at a time.
         classes: Where there is a matrix of runs: of these classes only.
         seeds: Where there is a matrix of runs: of these seeds only.
@@ -69,13 +72,20 @@ def reproduce(
             place of the project's classifier.
         quiet: No progress bar.
     """
-    from nrf.experiments.registry import OURS, PAPER, find_experiment, state
-    from nrf.experiments.reproduce import Options
-    from nrf.experiments.reproduce import reproduce as run_experiment
+    from nrf.reproduce.pages import write_pages
+    from nrf.reproduce.registry import OURS, PAPER, find_experiment, state
+    from nrf.reproduce.runner.run import Options
+    from nrf.reproduce.runner.run import reproduce as run_experiment
 
     if list:
         for known, what in (PAPER | OURS).items():
             say(f"{known:20} {what:50} [{state(known, results)}]")
+        return 0
+    if write_docs:
+        if name is not None:
+            raise InputError("--write-docs goes without an experiment; it makes the tables of all records")
+        changed = write_pages(results)
+        say("\n".join(f"written: {path}" for path in changed) or "all tables are those of the records")
         return 0
     if name is None:
         raise InputError("which experiment? `nrf reproduce NAME`; `nrf reproduce --list` shows them")
@@ -86,7 +96,7 @@ def reproduce(
     try:
         run_experiment(experiment, options, say)
     except KeyboardInterrupt as stop:
-        raise _stopped(out, f"{name}-*/cells/*.json", f"{name}-*/**/checkpoints/step-*.safetensors") from stop
+        raise _stopped(out, f"{name}*/cells.jsonl", f"{name}*/**/checkpoints/step-*.safetensors") from stop
     return 0
 
 

@@ -10,7 +10,7 @@ from nrf.errors import InputError
 
 def normal_rows(path: Path, table: Any, label: str, normal: str) -> Any:
     """The rows with that label, without the label."""
-    from nrf.detect.texts import label_is
+    from nrf.detect.tables.texts import label_is
 
     chosen = label_is(table[label], normal)
     if not chosen.any():

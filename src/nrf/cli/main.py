@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from nrf._version import __version__
 from nrf.cli.bench import bench
 from nrf.cli.data import data
-from nrf.cli.detect import detect, export
+from nrf.cli.detect import detect
 from nrf.cli.experiments import demo, reproduce
-from nrf.cli.parsing import STOPPED, parse
+from nrf.cli.parsing import STOPPED, parse, parse_with_sampler, say_old
 from nrf.cli.quality import quality
 from nrf.cli.train import train
 from nrf.cli.trained import interpolate, revise, sample, score
@@ -62,9 +62,13 @@ def _dispatch(arguments: list[str]) -> int:
         return train(rest)
     if command == "detect":  # its arguments hang on the action
         return detect(rest)
+    if command == "export":  # of version 0.1.0
+        say_old("nrf export", "nrf detect export")
+        return detect(["export", *rest])
     if command not in COMMANDS:
         raise InputError(f"unknown command {command!r}; known are {', '.join(['train', *COMMANDS, 'detect'])}")
-    return parse(COMMANDS[command][0], rest, f"nrf {command}")()
+    reads = parse_with_sampler if command in ("sample", "revise") else parse
+    return reads(COMMANDS[command][0], rest, f"nrf {command}")()
 
 
 COMMANDS: dict[str, tuple[Callable[..., int], str]] = {
@@ -73,7 +77,6 @@ COMMANDS: dict[str, tuple[Callable[..., int], str]] = {
     "score": (score, "score rows: high = normal"),
     "interpolate": (interpolate, "walk in the latent space"),
     "quality": (quality, "score generated images: inception score, FID, precision, recall"),
-    "export": (export, "write a detector as an ONNX graph"),
     "reproduce": (reproduce, "run an experiment of the paper"),
     "demo": (demo, "train on embedded data and write a report page"),
     "bench": (bench, "measure speed as ratios in one run"),
@@ -85,7 +88,7 @@ def _overview() -> str:
     lines = [f"nrf {__version__}: inclusive neural random fields", "", "usage: nrf COMMAND … [--debug]", ""]
     lines.append("  train        train a preset; `nrf train` lists them")
     lines += [f"  {name:12} {summary}" for name, (_, summary) in COMMANDS.items()]
-    lines.append("  detect       find anomalies in tables: fit, score, explain, evaluate")
+    lines.append("  detect       find anomalies in tables: fit, score, explain, evaluate, export")
     return "\n".join([*lines, "", "`nrf COMMAND --help` says more."])
 
 

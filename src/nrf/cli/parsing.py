@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
 from itertools import zip_longest
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from types import FunctionType
+from typing import Annotated, Any, TypeVar, Union
 
 import tyro
 
@@ -35,10 +37,38 @@ def say(text: str = "") -> None:
     print(printable(text), flush=True)
 
 
-def parse(function: Callable[..., int], arguments: list[str], prog: str) -> Callable[[], int]:
+def say_old(old: str, new: str) -> None:
+    """Say, where it does not mix with results, what a command or an option is called now."""
+    print(f"nrf: {old} is deprecated: use {new}", file=sys.stderr, flush=True)
+
+
+def in_new_names(arguments: list[str], renamed: Mapping[str, str]) -> list[str]:
+    """Arguments with options that have been renamed, which is said, by the names that they have now."""
+    found = []
+    for argument in arguments:
+        name, equals, value = argument.partition("=")
+        if name in renamed:
+            say_old(name, renamed[name])
+        found.append(f"{renamed.get(name, name)}{equals}{value}")
+    return found
+
+
+def parse(function: Callable[..., int], arguments: list[str], prog: str, *config: Any) -> Callable[[], int]:
     """Read the arguments now, call later: what is wrong with them is not mixed with what the command does."""
     deferred = tyro.conf.configure(tyro.conf.FlagCreatePairsOff)(_deferred(function))
-    return in_one_line(lambda: tyro.cli(deferred, args=arguments, prog=prog), prog)
+    return in_one_line(lambda: tyro.cli(deferred, args=arguments, prog=prog, config=config), prog)
+
+
+def parse_with_sampler(function: Callable[..., int], arguments: list[str], prog: str) -> Callable[[], int]:
+    """As :func:`parse`, for a function whose ``sampler`` may be any that is registered: `sampler:mala`."""
+    from nrf.samplers import SAMPLERS  # torch comes with it, which other commands need not wait for
+
+    kinds = tuple(Annotated[kind, tyro.conf.subcommand(name)] for name, kind in SAMPLERS.items())
+    assert isinstance(function, FunctionType)
+    typed = FunctionType(function.__code__, function.__globals__, function.__name__)
+    typed.__doc__, typed.__kwdefaults__ = function.__doc__, function.__kwdefaults__
+    typed.__annotations__ = {**function.__annotations__, "sampler": Union[kinds] | None}  # noqa: UP007
+    return parse(typed, arguments, prog, tyro.conf.CascadeSubcommandArgs)
 
 
 def in_one_line(parse: Callable[[], T], prog: str) -> T:

@@ -43,8 +43,8 @@ def quality(
     import numpy as np
 
     from nrf.data import resolve
-    from nrf.experiments.judge import judge
-    from nrf.experiments.trained import Trained
+    from nrf.runs.judge import judge
+    from nrf.runs.trained import TrainedModel
     from nrf.seeds import require_seed
 
     if out is not None:
@@ -52,7 +52,7 @@ def quality(
     require_seed(seed)
     if samples < 20 or draws < 1:
         raise InputError(f"scores need at least 20 samples and 1 draw, got {samples} and {draws}")
-    trained = Trained.load(folder, averaged=averaged)
+    trained = TrainedModel.load(folder, averaged=averaged)
     if trained.event_shape != (3, 32, 32):
         raise InputError(f"{folder} generates events of shape {trained.event_shape}; scores are of CIFAR-10's images")
     by = judge(resolve("cifar10"), inception_weights, quiet=False)

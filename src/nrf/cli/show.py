@@ -12,7 +12,7 @@ from nrf.cli.parsing import say
 from nrf.errors import printable
 
 if TYPE_CHECKING:
-    from nrf.detect.encoder import TableEncoder
+    from nrf.detect.tables.schema import Schema
 
 FEW_COLUMNS = 20
 """Up to so many columns get a line each; of more, those of a kind share one."""
@@ -41,9 +41,9 @@ class Percent:
         self._bar.__exit__(*stop)
 
 
-def show_columns(encoder: TableEncoder, left_out: dict[str, str]) -> None:
+def show_columns(schema: Schema, left_out: dict[str, str]) -> None:
     """What each column was taken for."""
-    found = [(column.name, *kind_of(column)) for column in encoder.columns]
+    found = [(column.name, *column.summary) for column in schema.columns]
     found += [(name, "left out", option) for name, option in left_out.items()]
     if len(found) <= FEW_COLUMNS:
         print_table(("column", "kind", "found"), found)
@@ -58,29 +58,6 @@ def show_columns(encoder: TableEncoder, left_out: dict[str, str]) -> None:
             rows.append((kind, str(len(names)), ", ".join(names[:8]) + others))
         print_table(("kind", "columns", "names"), rows)
     sys.stdout.flush()
-
-
-def kind_of(column: Any) -> tuple[str, str]:
-    """A column's kind, and what was found in it."""
-    from nrf.detect.columns import BooleanColumn, CategoricalColumn, DatetimeColumn, DroppedColumn
-    from nrf.detect.values import from_seconds
-
-    missing = ", some missing" if getattr(column, "has_missing", False) else ""
-    match column:
-        case DroppedColumn():
-            if column.reason == "identifier":
-                why = f": {column.detail}" if column.detail else ""
-                return "left out", f"{column.reason}{why}; --keep {column.name} keeps it"
-            return "left out", column.reason
-        case BooleanColumn():
-            return "boolean", missing.removeprefix(", ")
-        case CategoricalColumn(hashed_buckets=None):
-            return "levels", f"{len(column.levels)}{', and rare ones' if column.rare else ''}{missing}"
-        case CategoricalColumn():
-            return "levels", f"{len(column.hashes)}, hashed into {column.hashed_buckets}{missing}"
-        case DatetimeColumn():
-            return "date", f"{from_seconds(column.low)} … {from_seconds(column.high)} UTC{missing}"
-    return "number", f"{column.low:.6g} … {column.high:.6g}{missing}"
 
 
 def print_warnings(caught: Sequence[Any]) -> None:

@@ -11,9 +11,10 @@ from nrf.errors import InputError
 
 
 def train(arguments: list[str]) -> int:
-    from nrf.experiments.presets import PRESETS, find_preset
-    from nrf.experiments.run import TrainRequest, stored_preset
-    from nrf.experiments.run import train as run_training
+    from nrf.cli.train_request import PresetOptions, TrainRequest
+    from nrf.runs.presets import PRESETS, find_preset
+    from nrf.runs.train import stored_preset
+    from nrf.runs.train import train as run_training
     from nrf.training import RunFolder
 
     if not arguments or arguments[0] in ("-h", "--help"):
@@ -36,17 +37,18 @@ def train(arguments: list[str]) -> int:
         lambda: tyro.cli(
             TrainRequest,
             args=rest,
-            default=TrainRequest(out=tyro.MISSING, preset=preset),
+            default=TrainRequest(out=tyro.MISSING, preset=PresetOptions.of(preset)),
             prog=prog,
             description=f"Train the preset {name!r}. `sampler:sghmc` and the like exchange the sampler.",
             config=(tyro.conf.CascadeSubcommandArgs,),
         ),
         prog,
     )
+    preset = request.preset.as_preset()
     again = f"nrf train {name} --out {request.out} --resume"
     try:
         trainer = run_training(
-            name, request.preset, request.out, resume=request.resume, device=request.device, quiet=request.quiet
+            name, preset, request.out, resume=request.resume, device=request.device, quiet=request.quiet
         )
     except KeyboardInterrupt as stop:
         kept = RunFolder(request.out).latest()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ def sample(
     averaged: bool = False,
     replica: int = 0,
     seed: int = 0,
+    sampler: Any = None,
 ) -> int:
     """Draw samples from a trained model.
 
@@ -37,20 +39,30 @@ def sample(
         averaged: Use the averaged weights.
         replica: Which model of a run with --replicas, from 0.
         seed: Seed of the draw.
+        sampler: Another sampler for the revision, with settings of its own: `sampler:mala`.
     """
-    from nrf.experiments.trained import Trained
+    from nrf.runs.trained import TrainedModel
 
     require_output(out, ".npz", ".png")
-    changes = {"n_steps": steps, "temperature": temperature, "step_size": step_size}
-    if not revise and any(v is not None for v in changes.values()):
-        raise InputError("--steps, --temperature and --step-size are about the revision; add --revise")
-    trained = Trained.load(folder, averaged=averaged, replica=replica)
-    x, h = trained.sample(n, seed=seed, revise=revise, **changes)
+    if not revise and any(given is not None for given in (steps, temperature, step_size, sampler)):
+        raise InputError("--steps, --temperature, --step-size and sampler: are about the revision; add --revise")
+    trained = TrainedModel.load(folder, averaged=averaged, replica=replica)
+    told: list[Mapping[str, Any]] = []
+    x, h = trained.sample(
+        n,
+        seed=seed,
+        revise=revise,
+        sampler=sampler,
+        n_steps=steps,
+        temperature=temperature,
+        step_size=step_size,
+        on_revised=told.append,
+    )
     if out.suffix == ".npz":
         _write_npz(out, x=x, h=h)
     else:
         _draw(trained.preset.data.name, x, out)
-    say(f"{n} {'revised' if revise else 'generated'} samples: {out}")
+    say(f"{n} {'revised' if revise else 'generated'} samples{_means(told)}: {out}")
     return 0
 
 
@@ -66,6 +78,7 @@ def revise(
     averaged: bool = False,
     replica: int = 0,
     seed: int = 0,
+    sampler: Any = None,
 ) -> int:
     """Pull given rows towards what the model finds typical.
 
@@ -79,20 +92,30 @@ def revise(
         averaged: Use the averaged weights.
         replica: Which model of a run with --replicas, from 0.
         seed: Seed of the noise.
+        sampler: Another sampler than that of the training, with settings of its own: `sampler:mala`.
     """
     from nrf.data import read_array
-    from nrf.experiments.trained import Trained
+    from nrf.runs.trained import TrainedModel
 
     require_output(out, ".npz", ".png")
-    trained = Trained.load(folder, averaged=averaged, replica=replica)
+    trained = TrainedModel.load(folder, averaged=averaged, replica=replica)
     before = read_array(input, trained.event_shape)
-    x = trained.revise(before, seed=seed, n_steps=steps, temperature=temperature, step_size=step_size)
-    u_before, u = trained.score(before), trained.score(x)
+    told: list[Mapping[str, Any]] = []
+    x = trained.revise(
+        before,
+        seed=seed,
+        sampler=sampler,
+        n_steps=steps,
+        temperature=temperature,
+        step_size=step_size,
+        on_revised=told.append,
+    )
+    u_before, u = trained.score_samples(before), trained.score_samples(x)
     if out.suffix == ".npz":
         _write_npz(out, x=x, before=before, u_before=u_before, u=u)
     else:
         _draw(trained.preset.data.name, x, out)
-    say(f"{len(x)} rows revised, mean potential {u_before.mean():.4g} → {u.mean():.4g}: {out}")
+    say(f"{len(x)} rows revised{_means(told)}, mean potential {u_before.mean():.4g} → {u.mean():.4g}: {out}")
     return 0
 
 
@@ -109,11 +132,11 @@ def score(folder: Folder, input: Input, /, *, out: Path, averaged: bool = False,
     import numpy as np
 
     from nrf.data import read_array
-    from nrf.experiments.trained import Trained
+    from nrf.runs.trained import TrainedModel
 
     require_output(out, ".csv", ".npy", ".npz")
-    trained = Trained.load(folder, averaged=averaged, replica=replica)
-    u = trained.score(read_array(input, trained.event_shape))
+    trained = TrainedModel.load(folder, averaged=averaged, replica=replica)
+    u = trained.score_samples(read_array(input, trained.event_shape))
     if out.suffix == ".csv":
         lines = ["row,potential", *(f"{i},{float(v):.9g}" for i, v in enumerate(u, start=1))]
         write_atomically(out, ("\n".join(lines) + "\n").encode())
@@ -148,11 +171,11 @@ def interpolate(
         replica: Which model of a run with --replicas, from 0.
         seed: Seed of the codes.
     """
-    from nrf.experiments import figures
-    from nrf.experiments.trained import Trained
+    from nrf import figures
+    from nrf.runs.trained import TrainedModel
 
     require_output(out, ".png")
-    trained = Trained.load(folder, averaged=averaged, replica=replica)
+    trained = TrainedModel.load(folder, averaged=averaged, replica=replica)
     events = trained.interpolate(pairs, steps, seed=seed)
     if trained.event_shape == (2,):
         figure = figures.paths(events, trained.sample(2000, seed=seed)[0])
@@ -161,6 +184,12 @@ def interpolate(
     figures.save(figure, out)
     say(f"{pairs} interpolations of {steps} steps: {out}")
     return 0
+
+
+def _means(told: list[Mapping[str, Any]]) -> str:
+    """What a sampler told of its chains, chunk by chunk, in words: ``, acceptance 0.87``."""
+    names = list(told[0]) if told else []
+    return "".join(f", {name} {sum(float(t[name]) for t in told) / len(told):.3g}" for name in names)
 
 
 def _write_npz(path: Path, **arrays: Any) -> None:
@@ -172,7 +201,7 @@ def _write_npz(path: Path, **arrays: Any) -> None:
 
 def _draw(dataset: str, x: Any, out: Path) -> None:
     """Points if they have two dimensions, else a square of images."""
-    from nrf.experiments import figures
+    from nrf import figures
 
     if x.shape[1:] == (2,):
         figures.save(figures.points({"samples": x}), out)

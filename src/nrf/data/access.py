@@ -26,7 +26,7 @@ def dataset(name: str) -> Dataset:
     raise InputError(f"unknown dataset {name!r}: {hint}")
 
 
-def locate(name: str, path: Path | None = None) -> Path | None:
+def locate(name: str, path: Path | str | None = None) -> Path | None:
     """Return the folder where the files of ``name`` lie, or ``None``; neither checks hashes nor fetches.
 
     Data that is generated has no files, so it is nowhere:
@@ -38,13 +38,20 @@ def locate(name: str, path: Path | None = None) -> Path | None:
     return search(chosen, path) if chosen.files else None
 
 
-def resolve(name: str, path: Path | None = None, *, fetch: bool = True, split: int = 0) -> Splits:
+def resolve(name: str, path: Path | str | None = None, *, fetch: bool = True, split: int = 0) -> Splits:
     """Load a dataset by name, with the content of every file checked.
 
     Looked for in: ``path``, else ``$NRF_DATA``, else the cache folder, else fetched into it (unless
     ``fetch=False``). A ``path`` that does not hold the files is an error, not a reason to look elsewhere.
 
-    Where a dataset has no fixed test set, ``split`` is the seed that training and test rows are drawn with.
+    Args:
+        name: A name in ``DATASETS``.
+        path: Folder that holds the files.
+        fetch: Whether missing files may be fetched.
+        split: Where a dataset has no fixed test set, the seed that training and test rows are drawn with.
+
+    Raises:
+        DataError: The files are missing or are not the right ones.
 
     >>> resolve("gmm").train.shape
     (1600, 2)
@@ -57,7 +64,7 @@ def resolve(name: str, path: Path | None = None, *, fetch: bool = True, split: i
     return chosen.draw_split(folder, split) if chosen.draw_split is not None else chosen.load(folder)
 
 
-def verify(name: str, path: Path | None = None) -> list[Check]:
+def verify(name: str, path: Path | str | None = None) -> list[Check]:
     """Check every file of a dataset, then the known facts about what is loaded from them.
 
     Nothing is fetched. Facts are only looked at when all files are right.
@@ -83,7 +90,7 @@ def fetch(name: str, notify: Notify | None = None) -> Path:
     return fetch_into_cache(chosen, notify)
 
 
-def _folder(chosen: Dataset, path: Path | None, *, fetch: bool) -> Path | None:
+def _folder(chosen: Dataset, path: Path | str | None, *, fetch: bool) -> Path | None:
     if chosen.files:
         return require(chosen, path, fetch=fetch)
     if path is not None:

@@ -19,7 +19,7 @@ from nrf.errors import InputError
 SUFFIXES = (".npz", ".npy", ".csv", ".txt")
 
 
-def read_array(path: Path, event_shape: tuple[int, ...]) -> FloatArray:
+def read_array(path: Path | str, event_shape: tuple[int, ...]) -> FloatArray:
     """Read rows of ``event_shape`` from a file and return them as float32, shape (n, \\*event_shape).
 
     - ``.npz``: the array ``x``, or the only one; ``.npy``. Pickled content is refused.

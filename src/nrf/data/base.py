@@ -225,7 +225,7 @@ def cache_dir() -> Path:
     return Path(platformdirs.user_cache_dir("nrf"))
 
 
-def search(dataset: Dataset, path: Path | None = None) -> Path | None:
+def search(dataset: Dataset, path: Path | str | None = None) -> Path | None:
     """Return the folder that holds all files of ``dataset``; only their presence is looked at."""
     if path is not None:
         return _first_complete(dataset, Path(path), "the given folder")
@@ -257,7 +257,7 @@ def _missing(dataset: Dataset, folder: Path) -> list[str]:
     return [file.name for file in dataset.files if file.find(folder) is None]
 
 
-def require(dataset: Dataset, path: Path | None = None, *, fetch: bool = True) -> Path:
+def require(dataset: Dataset, path: Path | str | None = None, *, fetch: bool = True) -> Path:
     """Return the folder with the files of ``dataset``, each checked by hash; fetch them if allowed."""
     folder = search(dataset, path)
     if folder is None:

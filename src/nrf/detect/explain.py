@@ -18,11 +18,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nrf.detect.columns import CategoricalColumn, DatetimeColumn, DroppedColumn, NumericColumn
-from nrf.detect.encoder import TableEncoder
 from nrf.detect.features import PrincipalComponents
-from nrf.detect.given import GivenRows, Novelty, given_rows, novelties
-from nrf.detect.values import from_seconds
+from nrf.detect.fitted import Fitted, opened
+from nrf.detect.tables.given import GivenRows, Novelty, given_rows
+from nrf.detect.tables.schema import Schema
 from nrf.errors import InputError
 from nrf.networks import Snapshot
 from nrf.samplers import SGLD, Position, run
@@ -79,30 +78,33 @@ class Explanation:
         return self.score < self.threshold
 
 
-def explain(detector: NRFDetector, X: Any, *, max_steps: int = 500, target: float | None = None) -> list[Explanation]:
+def explain(
+    detector: NRFDetector | Fitted, X: Any, *, max_steps: int = 500, target: float | None = None
+) -> list[Explanation]:
     """Explain rows of a table.
 
     Args:
-        detector: A fitted detector of tables.
+        detector: A fitted detector of tables, or what its fit has learned.
         X: Rows.
         max_steps: Steps of the revision, at most.
         target: Potential that counts as typical; the median of the calibration rows if not given.
     """
-    encoder = detector.encoder_
-    if encoder is None or detector.pixels_ is not None:
+    fitted, X = opened(detector, X)
+    encoder, calibration = fitted.reader.encoder, fitted.calibrated.scores
+    if encoder is None or fitted.reader.pixels is not None:
         raise InputError("images have no columns to explain; use counterfactual_images")
-    if detector.combine != "potential":
+    if fitted.combine != "potential":
         raise InputError("ranks have no gradient: explain a detector with combine='potential'")
-    valid = detector._valid(X)
-    rows, given, new = detector._rows_of(valid), given_rows(encoder, valid), novelties(encoder, valid)
-    field = _Field(detector)
-    middle = float(np.median(detector.calibration_.scores)) if target is None else target
+    given = given_rows(encoder, fitted.reader.prepared(X))
+    rows, new = fitted.reader.encoded(given.frame), given.novelties()
+    field = _Field(fitted)
+    middle = float(np.median(calibration.scores)) if target is None else target
     revised = field.climb(rows, middle, max_steps)
     scores = field.values(rows)
-    p_values = detector.calibration_.p_values(scores.cpu().numpy())
-    typical = _typical_rows(detector, field)
+    p_values = calibration.p_values(scores.cpu().numpy())
+    typical = _typical_rows(fitted, field)
     return [
-        _explain_row(detector, field, _Row(row, i, given, new[i]), [goal, *_nearest(typical, row)], score, p)
+        _explain_row(fitted, field, _Row(row, i, given, new[i]), [goal, *_nearest(typical, row)], score, p)
         for i, (row, goal, score, p) in enumerate(zip(rows, revised, scores.tolist(), p_values.tolist(), strict=True))
     ]
 
@@ -127,7 +129,7 @@ class _Row:
     given: GivenRows
     new: Sequence[Novelty]
 
-    def groups(self, encoder: TableEncoder) -> list[_Group]:
+    def groups(self, encoder: Schema) -> list[_Group]:
         """The columns that have outputs, and those left out that count as novelties."""
         counted = [novelty.column for novelty in self.new if novelty.counted]
         kept = [_Group(name, place, int(name in counted)) for name, place in encoder.groups]
@@ -135,9 +137,9 @@ class _Row:
         return [*kept, *(_Group(name, slice(0, 0), 1) for name in counted if name not in names)]
 
 
-def _typical_rows(detector: NRFDetector, field: _Field) -> Tensor:
+def _typical_rows(fitted: Fitted, field: _Field) -> Tensor:
     """Calibration rows of the upper half; none of a detector that was saved without them."""
-    known = detector._calibration_rows
+    known = fitted.calibrated.rows
     if known is None:
         return torch.empty(0, 0)
     values = field.values(known[:TYPICAL_ROWS])
@@ -152,24 +154,26 @@ def _nearest(typical: Tensor, row: Tensor) -> Tensor:
     return typical[distance.topk(min(NEAR_ROWS, len(typical)), largest=False).indices]
 
 
-def counterfactual_images(detector: NRFDetector, X: Any, *, max_steps: int = 500) -> NDArray[np.float32]:
+def counterfactual_images(detector: NRFDetector | Fitted, X: Any, *, max_steps: int = 500) -> NDArray[np.float32]:
     """Images after revision towards typical ones, in the units of ``X``."""
-    scale = detector.pixels_
+    fitted, X = opened(detector, X)
+    reader = fitted.reader
+    scale = reader.pixels
     if scale is None:
         raise InputError("this detector is one of tables; use explain")
-    field, step = _Field(detector), detector.features_
+    field, step = _Field(fitted), reader.features
     if step is not None and not isinstance(step, PrincipalComponents):
         raise InputError(f"there is no way back from the columns of {type(step).__name__} to images")
-    revised = field.climb(detector._encode(X), float(np.median(detector.calibration_.scores)), max_steps)
-    if detector.encoder_ is not None and step is not None:
-        columns = np.array([list(detector.encoder_.decode(row.cpu().numpy()).values()) for row in revised])
+    revised = field.climb(reader.read(X), float(np.median(fitted.calibrated.scores.scores)), max_steps)
+    if reader.encoder is not None and step is not None:
+        columns = np.array([list(reader.encoder.decode(row.cpu().numpy()).values()) for row in revised])
         revised = torch.from_numpy(step.inverse_transform(columns, like=scale.encode(X)))
     out = (revised.clamp(-1, 1).cpu().numpy() + 1) / 2 * (scale.high - scale.low) + scale.low
     return np.asarray(out, dtype=np.float32)
 
 
 def revised_rows(
-    detector: NRFDetector,
+    detector: NRFDetector | Fitted,
     X: Any,
     *,
     n_steps: int = 300,
@@ -183,7 +187,7 @@ def revised_rows(
     typical, not at the nearest thing that passes.
 
     Args:
-        detector: A fitted detector of tables.
+        detector: A fitted detector of tables, or what its fit has learned.
         X: Rows.
         n_steps: How many steps.
         temperature: Of the noise: 1 draws rows as they come, 0 climbs to a peak, what is between stays near one.
@@ -193,43 +197,44 @@ def revised_rows(
     Returns:
         The revised rows in the user's units, by column.
     """
-    encoder = detector.encoder_
-    if encoder is None or detector.pixels_ is not None:
+    fitted, X = opened(detector, X)
+    encoder = fitted.reader.encoder
+    if encoder is None or fitted.reader.pixels is not None:
         raise InputError("images have no columns; use counterfactual_images")
     if n_steps < 1:
         raise InputError(f"n_steps must be at least 1, got {n_steps}")
-    rows, field = detector._encode(X), _Field(detector)
+    given = given_rows(encoder, fitted.reader.prepared(X))
+    rows, field = fitted.reader.encoded(given.frame), _Field(fitted)
     sampler = SGLD(step_size=field.step_size / 10 if step_size is None else step_size, temperature=temperature)
     known = torch.ones_like(rows[:1])
-    known[:, field.members.surprises] = 0.0  # nothing else is a surprise any more
+    known[:, field.replicas.surprises] = 0.0  # nothing else is a surprise any more
 
     def slope(position: Position, step: int) -> Position:
         return (field.gradient(known * position[0]),)
 
     rng = stream(random_state, "revision", device=rows.device)
     (revised,) = run(sampler, (rows,), slope, n_steps, rng).position
-    given = given_rows(encoder, detector._valid(X))
-    decoded = [_values(encoder, _snapped(encoder, row)) for row in known * revised]
+    decoded = [encoder.decode_rounded(encoder.snap(row)) for row in (known * revised).cpu().numpy()]
     return [{name: given.in_kind(i, name, v) for name, v in values.items()} for i, values in enumerate(decoded)]
 
 
 class _Field:
-    """The combined potential of a detector's members, with its gradient."""
+    """The combined potential of a fit's models, with its gradient."""
 
-    def __init__(self, detector: NRFDetector) -> None:
-        self.members = detector.members_
-        still = Snapshot(self.members.module("potential"))
+    def __init__(self, fitted: Fitted) -> None:
+        self.replicas = fitted.replicas
+        still = Snapshot(self.replicas.module("potential"))
         still.refresh()
         self.potential = still.copy
-        self.step_size = detector.recipe_.sampler.step_size
+        self.step_size = fitted.spec.sampler.step_size
 
     def values(self, rows: Tensor) -> Tensor:
-        """Mean potential of the members."""
-        return self.members.potentials(rows).mean(0)
+        """Mean potential of the replicas."""
+        return self.replicas.potentials(rows).mean(0)
 
     def gradient(self, rows: Tensor) -> Tensor:
         """Its gradient."""
-        return self.members.gradient(self.potential, rows)
+        return self.replicas.gradient(self.potential, rows)
 
     def climb(self, rows: Tensor, target: float, max_steps: int) -> Tensor:
         """Pull rows up the potential with momentum and without noise, each until it reaches the target.
@@ -260,21 +265,21 @@ class _Field:
         Nothing is less surprising than none, and beyond that range the potential falls, whatever the slope within says:
         a step that leaves it in some columns would be undone for all.
         """
-        members = self.members
-        if members.surprises:
-            rows[:, members.surprises] = rows[:, members.surprises].clamp_min(0.0)
-            seen, (low, high) = members.seen(before), members.bounds.to(rows)
-            rows[:, members._seen] = members.seen(rows).clamp(seen.minimum(low), seen.maximum(high))
+        replicas = self.replicas
+        if replicas.surprises:
+            rows[:, replicas.surprises] = rows[:, replicas.surprises].clamp_min(0.0)
+            seen, (low, high) = replicas.seen(before), replicas.bounds.to(rows)
+            rows[:, replicas._seen] = replicas.seen(rows).clamp(seen.minimum(low), seen.maximum(high))
         return rows
 
 
 def _explain_row(
-    detector: NRFDetector, field: _Field, row: _Row, goals: Sequence[Tensor], score: float, p: float
+    fitted: Fitted, field: _Field, row: _Row, goals: Sequence[Tensor], score: float, p: float
 ) -> Explanation:
-    encoder = detector.encoder_
+    encoder = fitted.reader.encoder
     assert encoder is not None
-    threshold, groups = detector.offset_, row.groups(encoder)
-    goals = [_snapped(encoder, goal) for goal in goals]
+    threshold, groups = fitted.rule.threshold, row.groups(encoder)
+    goals = [torch.from_numpy(encoder.snap(goal.cpu().numpy())).to(goal) for goal in goals]
     moved: list[int] = []
     counterfactual, found = row.encoded, score
     if score < threshold:
@@ -282,8 +287,8 @@ def _explain_row(
         moved, counterfactual, found = min(ways, key=lambda way: (way[2] < threshold, len(way[0]), -way[2]))
     contributions = _along_the_line(field, groups, counterfactual if moved else goals[0], row.encoded)
     own, reasons = row.given.rows[row.i], {novelty.column: novelty.reason for novelty in row.new}
-    typical: dict[str, Any] = {c.name: c.value for c in encoder.columns if isinstance(c, DroppedColumn)}
-    typical |= _values(encoder, counterfactual)
+    typical: dict[str, Any] = {column.name: column.value for column in encoder.dropped_columns}
+    typical |= encoder.decode_rounded(counterfactual.cpu().numpy())
     names = sorted((groups[i].name for i in moved), key=contributions.__getitem__)
     changes = tuple(
         Change(
@@ -293,40 +298,6 @@ def _explain_row(
     )
     revised = own | {change.feature: change.typical for change in changes}
     return Explanation(score, threshold, p, changes, contributions, revised, found, found >= threshold)
-
-
-def _values(encoder: TableEncoder, row: Tensor) -> dict[str, Any]:
-    """A row in the user's units, numbers and times rounded as they were at fit: 32 bits do not carry all digits."""
-    values: dict[str, Any] = encoder.decode(row.cpu().numpy())
-    for column, (name, place) in zip(encoder.kept_columns, encoder.groups, strict=True):
-        if isinstance(column, NumericColumn | DatetimeColumn) and values[name] is not None:
-            number = column.rounded(column.decoded(float(row[place.start])))
-            if isinstance(column, DatetimeColumn):
-                values[name] = from_seconds(number)
-            else:
-                values[name] = int(number) if column.integer else number
-    return values
-
-
-def _snapped(encoder: TableEncoder, goal: Tensor) -> Tensor:
-    """The revised row with values that a row can have: one level, no flags in between, numbers and times rounded."""
-    snapped = goal.clone()
-    for column, (_, place) in zip(encoder.kept_columns, encoder.groups, strict=True):
-        part = snapped[place]
-        if isinstance(column, CategoricalColumn):
-            hot = part[:-1].clone()  # the last output is "unseen": never a goal
-            hot[[i for i, example in enumerate(column.examples) if example is None]] = -torch.inf
-            part[:] = torch.nn.functional.one_hot(hot.argmax(), len(part)).to(part)
-        elif isinstance(column, NumericColumn | DatetimeColumn):
-            part[0] = column.encoded(column.rounded(column.decoded(float(part[0]))))
-            if column.has_missing:
-                part[:] = torch.tensor([0.0, 1.0] if part[1] > 0.5 else [float(part[0]), 0.0])
-        else:
-            part[:] = (part > 0.5).to(part)
-            if column.has_missing and part[1]:
-                part[0] = float(column.common)
-    snapped[-1] = 0.0
-    return snapped
 
 
 def _way(

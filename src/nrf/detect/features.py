@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from nrf.config import from_json, to_json
+from nrf.deprecation import deprecated
 from nrf.detect.pixels import PixelScale
 from nrf.errors import InputError
 from nrf.networks.classifier import Classifier
@@ -42,6 +43,11 @@ class PrincipalComponents(TransformerMixin, BaseEstimator):  # type: ignore[misc
     Args:
         n_components: How many.
         random_state: Seed of the decomposition.
+
+    Attributes:
+        mean_: Mean of the training rows, flattened.
+        components_: The components, one per row.
+        shape_: Shape of a row at fit.
 
     Example:
         >>> rows = np.random.default_rng(0).normal(size=(50, 2)) @ np.ones((2, 6))
@@ -112,8 +118,8 @@ def components_for(rows: Any) -> PrincipalComponents | None:
     return PrincipalComponents(max(1, min(IMAGE_COMPONENTS, len(rows) // 5, int(np.prod(rows.shape[1:])))))
 
 
-class OneSided(TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Columns of which one side alone can be wrong: what lies far on the other side is brought to where that begins.
+class ClipBenignTail(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Columns of which one tail alone can be wrong: what lies far in the other, benign one is clipped to its start.
 
     To a density a loss that is lower than usual, or an answer that is surer, is as strange as one that is too high.
     After this it is not: all rows beyond a quantile are alike.
@@ -122,8 +128,11 @@ class OneSided(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         wrong: The side on which anomalies lie, ``low`` or ``high`` values.
         share: Of the training rows, on the other side, that are made alike.
 
+    Attributes:
+        ends_: Where the benign tail of each column begins.
+
     Example:
-        >>> losses = OneSided("high").fit([[1.0], [2.0], [3.0], [4.0], [5.0]])
+        >>> losses = ClipBenignTail("high").fit([[1.0], [2.0], [3.0], [4.0], [5.0]])
         >>> losses.transform([[-9.0], [3.0], [99.0]]).ravel().tolist()
         [2.0, 3.0, 99.0]
     """
@@ -132,8 +141,8 @@ class OneSided(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.wrong = wrong
         self.share = share
 
-    def fit(self, X: Any, y: Any = None) -> OneSided:
-        """Find where the harmless side of each column begins, in rows ``(n, columns)``."""
+    def fit(self, X: Any, y: Any = None) -> ClipBenignTail:
+        """Find where the benign tail of each column begins, in rows ``(n, columns)``."""
         if self.wrong not in ("low", "high"):
             raise InputError(f"wrong must be 'low' or 'high', got {self.wrong!r}")
         if not 0 < self.share < 1:
@@ -143,7 +152,7 @@ class OneSided(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def transform(self, X: Any) -> Rows:
-        """Rows with their harmless side cut off."""
+        """Rows with their benign tail clipped."""
         check_is_fitted(self, "ends_")
         rows = _flat(X)
         if rows.shape[1] != len(self.ends_):
@@ -157,8 +166,8 @@ class OneSided(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return len(self.ends_)
 
 
-class TurnFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """What a network makes of images that has learned to tell by how many quarters they are turned.
+class RotationFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Features of a network that has learned to tell by how many quarter turns images are rotated.
 
     To tell that, it has to know what upright images of the training set look like. No label is needed, but images must
     have an upright: it does not suit pictures from above, or round things.
@@ -168,14 +177,19 @@ class TurnFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         output: ``features`` of the upright image, or ``answers``: the image is turned into each of the four positions,
             and how little sure the network is of the right one is a column, ``−√(−log p)``: 0 where it is sure. Of an
             image unlike the training set it is less sure how it is turned. Logits are halved before, or most images
-            would have the same answer; without the root tails would be longer. For :class:`OneSided`, since to be surer
-            than usual is no fault, and then a detector with ``scaling="deviation", sigma=3, first_step_size=0.05``.
+            would have the same answer; without the root tails would be longer. For :class:`ClipBenignTail`, since to be
+            surer than usual is no fault, and then a detector with ``scaling="deviation"`` and
+            ``training=Training(sigma=3, first_step_size=0.05)``.
         epochs: Passes over the images, each of them in all four positions.
         batch_size: Images of a step, before they are turned.
         peak_rate: Highest learning rate.
         shift: Move images by up to so many pixels while training.
         random_state: Seed of weights and order.
         verbose: Progress: None shows it on a terminal, 1 everywhere, 0 nowhere.
+
+    Attributes:
+        network_: The trained network.
+        pixels_: The shape and range of the training images.
 
     Reference:
         Gidaris et al., "Unsupervised representation learning by predicting image rotations", 2018.
@@ -202,7 +216,7 @@ class TurnFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any = None) -> TurnFeatures:
+    def fit(self, X: Any, y: Any = None) -> RotationFeatures:
         """Train on images ``(n, channels, side, side)``."""
         if self.output not in ("features", "answers"):
             raise InputError(f"output must be 'features' or 'answers', got {self.output!r}")
@@ -267,7 +281,7 @@ def stored(step: Any) -> tuple[Any, dict[str, NDArray[Any]]]:
     if type(step) not in STORED:
         return "given", {}
     described = {"type": type(step).__name__, "parameters": step.get_params(deep=False)}
-    if isinstance(step, TurnFeatures):
+    if isinstance(step, RotationFeatures):
         weights = {name: value.contiguous().numpy() for name, value in step.network_.state_dict().items()}
         return described | {"pixels": to_json(step.pixels_)}, weights
     if isinstance(step, PrincipalComponents):
@@ -285,14 +299,14 @@ def from_stored(described: Any, arrays: dict[str, NDArray[Any]], given: Any = No
     """
     if described is None or described == "given":
         return given
-    kinds = {kind.__name__: kind for kind in STORED}
+    kinds = {kind.__name__: kind for kind in STORED} | OLD_NAMES
     step = kinds[described["type"]](**described["parameters"])
-    if isinstance(step, TurnFeatures):
+    if isinstance(step, RotationFeatures):
         step.pixels_ = from_json(PixelScale, described["pixels"])
         if step.output not in ("features", "answers") or any(
             a.dtype.kind == "f" and a.itemsize != 4 for a in arrays.values()
         ):
-            raise InputError("TurnFeatures give features or answers, by numbers of 32 bits")
+            raise InputError("RotationFeatures give features or answers, by numbers of 32 bits")
         with torch.device("meta"):  # no weights to draw: the stored ones take their place
             step.network_ = Classifier(step.width, TURNS, step.pixels_.shape[0])
         step.network_.load_state_dict({name: torch.from_numpy(value) for name, value in arrays.items()}, assign=True)
@@ -317,8 +331,17 @@ def _require_arrays(arrays: dict[str, NDArray[Any]], shapes: dict[str, tuple[int
         raise InputError(f"the feature step has arrays of the shapes {found}, they must be {shapes} and hold floats")
 
 
-STORED = (PrincipalComponents, OneSided, TurnFeatures)
+STORED = (PrincipalComponents, ClipBenignTail, RotationFeatures)
 """Steps that are saved with a detector."""
+OLD_NAMES = {"TurnFeatures": RotationFeatures, "OneSided": ClipBenignTail}
+"""What two of them were called in version 0.1.0."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in OLD_NAMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    deprecated(name, OLD_NAMES[name].__name__)
+    return OLD_NAMES[name]
 
 
 def _turned(images: Tensor) -> tuple[Tensor, Tensor]:

@@ -10,16 +10,16 @@ import numpy as np
 import torch
 from torch import nn
 
-from nrf.detect.columns import Scaling
+from nrf.detect.settings import Training, is_count
+from nrf.detect.tables.columns import Scaling
 from nrf.errors import InputError
 
 if TYPE_CHECKING:
     from nrf.detect.detector import NRFDetector
 
-SHARES = {"calibration_share": 0.9, "false_alarm_rate": 0.999, "contamination": 0.5}
+SHARES = {"calibration_fraction": 0.9, "false_alarm_rate": 0.999, "contamination": 0.5}
 """Parameters above 0 and up to this."""
-COUNTS = ("n_members", "max_levels", "iterations", "batch_size", "latent_dim")
-NUMBERS = ("sigma", "step_size", "first_step_size", "temperature", "learning_rate")
+COUNTS = ("n_estimators", "max_levels", "max_iter")
 
 
 def check_parameters(detector: NRFDetector) -> None:
@@ -34,20 +34,12 @@ def check_parameters(detector: NRFDetector) -> None:
         raise InputError(f"combine must be 'potential' or 'rank', got {detector.combine!r}")
     for name in COUNTS:
         value = getattr(detector, name)
-        if (value is not None or name in ("n_members", "max_levels")) and not _is_count(value):
+        if not (is_count(value) or (value is None and name == "max_iter")):
             raise InputError(f"{name} must be a whole number from 1 on, got {value!r}")
     if detector.scaling not in get_args(Scaling):
         raise InputError(f"scaling must be 'quartiles' or 'deviation', got {detector.scaling!r}")
-    steps: object = detector.n_steps
-    if steps is not None and not isinstance(steps, numbers.Integral):
-        raise InputError(f"n_steps must be a whole number, got {steps!r}")
-    for name in NUMBERS:
-        value = getattr(detector, name)
-        if value is not None and not isinstance(value, numbers.Real):
-            raise InputError(f"{name} must be a number, got {value!r}")
-    widths = detector.widths
-    if widths is not None and not (isinstance(widths, Sequence) and widths and all(map(_is_count, widths))):
-        raise InputError(f"widths must be whole numbers from 1 on, such as (256, 128), got {widths!r}")
+    if not isinstance(detector.training, Training | None):
+        raise InputError(f"training must be a nrf.detect.Training or None, got {detector.training!r}")
     if not isinstance(detector.keep_examples, bool | np.bool_):
         raise InputError(f"keep_examples must be True or False, got {detector.keep_examples!r}")
     for name in ("categorical", "keep"):
@@ -58,10 +50,6 @@ def check_parameters(detector: NRFDetector) -> None:
     if step is not None and step != "auto" and not (hasattr(step, "fit") and hasattr(step, "transform")):
         raise InputError(f"features must be a transformer of scikit-learn, 'auto' or None, got {step!r}")
     check_device(detector.device)
-
-
-def _is_count(value: object) -> bool:
-    return not isinstance(value, bool) and isinstance(value, numbers.Integral) and int(value) >= 1
 
 
 def _check_columns(name: str, columns: object) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nrf.detect.frames import without_gradient
+from nrf.detect.tables.frame import without_gradient
 from nrf.errors import InputError
 
 FAR = 1e3

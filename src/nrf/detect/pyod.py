@@ -10,23 +10,20 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
-from nrf.detect.columns import Scaling
 from nrf.detect.detector import NRFDetector
-from nrf.errors import InputError
+from nrf.detect.old_names import OldNames, takes_old_names
+from nrf.detect.settings import Training
+from nrf.detect.tables.columns import Scaling
+from nrf.errors import needs
 from nrf.models import LatentGenerator
 
-try:
+with needs("pyod", "nrf.detect.pyod"):
     from pyod.models.base import BaseDetector  # type: ignore[import-untyped]
-except ImportError as error:
-    raise InputError(
-        f'nrf.detect.pyod needs PyOD ({error}); install it with `pip install "nrf[pyod]"`, or use '
-        "nrf.detect.NRFDetector, which does not"
-    ) from error
 
 Floats = NDArray[np.float64]
 
 
-class NRF(BaseDetector):  # type: ignore[misc]
+class NRF(OldNames, BaseDetector):  # type: ignore[misc]
     """:class:`nrf.detect.NRFDetector` as a PyOD detector.
 
     ``predict``, ``predict_proba``, ``fit_predict`` and the rest are PyOD's own. Once fitted, ``decision_scores_``,
@@ -36,19 +33,12 @@ class NRF(BaseDetector):  # type: ignore[misc]
     Args:
         contamination: Share of anomalies among the training rows, in (0, 0.5]; it sets the threshold, not the model.
         random_state: Seed, or a numpy ``RandomState``.
-        n_members: Models trained side by side. This and all that follow: see :class:`nrf.detect.NRFDetector`.
-        combine: Mean of the members' potentials, or of their ranks.
-        calibration_share: Share of the rows that are not trained on but kept for ``detector_``'s p-values.
-        widths: Hidden units of the potential.
-        latent_dim: Size of the generator's code.
-        sigma: Noise of the generator's proposals.
-        n_steps: Sampler steps of a revision.
-        step_size: Step size of the sampler.
-        first_step_size: Step size of a revision's first step, if steps are to fall to ``step_size``.
-        temperature: Temperature of the sampler.
-        learning_rate: Of both networks.
-        batch_size: Rows a batch.
-        iterations: Length of training.
+        n_estimators: Models trained at once. This and all that follow: see :class:`nrf.detect.NRFDetector`.
+        combine: Mean of the models' potentials, or of their ranks.
+        calibration_fraction: Share of the rows that are not trained on but kept for ``detector_``'s p-values.
+        max_iter: Iterations of training.
+        training: Everything else about training: a :class:`nrf.detect.Training`. Its settings one by one are
+            ``training__sigma`` and the like in ``set_params``.
         potential: A module of your own in place of the default one.
         generator: A generator of your own.
         max_levels: Categorical columns with more levels are hashed.
@@ -59,6 +49,12 @@ class NRF(BaseDetector):  # type: ignore[misc]
         device: Where to compute.
         verbose: Progress: None shows it on a terminal, 1 everywhere, 0 nowhere.
 
+    Attributes:
+        detector_: The fitted :class:`nrf.detect.NRFDetector`.
+        decision_scores_: Scores of the training rows: high = abnormal.
+        threshold_: Rows with a higher score are outliers.
+        labels_: 1 for training rows that are outliers, 0 for the others.
+
     Example:
         >>> X = np.random.default_rng(0).normal(size=(200, 2))
         >>> detector = NRF(contamination=0.05, random_state=0).fit(X)
@@ -66,24 +62,17 @@ class NRF(BaseDetector):  # type: ignore[misc]
         ([0, 1], 10)
     """
 
+    @takes_old_names
     def __init__(
         self,
         contamination: float = 0.1,
         random_state: int | np.random.RandomState | None = None,
         *,
-        n_members: int = 1,
+        n_estimators: int = 1,
         combine: Literal["potential", "rank"] = "potential",
-        calibration_share: float | None = None,
-        widths: tuple[int, ...] | None = None,
-        latent_dim: int | None = None,
-        sigma: float | None = None,
-        n_steps: int | None = None,
-        step_size: float | None = None,
-        first_step_size: float | None = None,
-        temperature: float | None = None,
-        learning_rate: float | None = None,
-        batch_size: int | None = None,
-        iterations: int | None = None,
+        calibration_fraction: float | None = None,
+        max_iter: int | None = None,
+        training: Training | None = None,
         potential: nn.Module | None = None,
         generator: LatentGenerator | None = None,
         max_levels: int = 64,
@@ -96,19 +85,11 @@ class NRF(BaseDetector):  # type: ignore[misc]
     ) -> None:
         super().__init__(contamination=contamination)
         self.random_state = random_state
-        self.n_members = n_members
+        self.n_estimators = n_estimators
         self.combine = combine
-        self.calibration_share = calibration_share
-        self.widths = widths
-        self.latent_dim = latent_dim
-        self.sigma = sigma
-        self.n_steps = n_steps
-        self.step_size = step_size
-        self.first_step_size = first_step_size
-        self.temperature = temperature
-        self.learning_rate = learning_rate
-        self.batch_size = batch_size
-        self.iterations = iterations
+        self.calibration_fraction = calibration_fraction
+        self.max_iter = max_iter
+        self.training = training
         self.potential = potential
         self.generator = generator
         self.max_levels = max_levels

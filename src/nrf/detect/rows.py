@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,90 +13,125 @@ from sklearn.base import clone
 from sklearn.utils.validation import validate_data
 from torch import Tensor
 
-from nrf.detect.columns import Scaling
-from nrf.detect.encoder import TableEncoder
 from nrf.detect.features import components_for
-from nrf.detect.frames import Frame, as_columns, in_common_form, is_table
 from nrf.detect.pixels import PixelScale
+from nrf.detect.tables.columns import Scaling
+from nrf.detect.tables.frame import Frame, as_columns, in_common_form, names_of, read_columns
+from nrf.detect.tables.schema import Schema
 from nrf.errors import InputError
 
 
+@dataclass(frozen=True)
 class RowReader:
-    """The part of a detector that makes rows of numbers of whatever it is given."""
+    """The way from rows to the numbers that the networks take, as learned from training rows."""
 
+    encoder: Schema | None
+    """What was learned of the columns; None for images without a feature step."""
+    pixels: PixelScale | None
+    """The shape and range of images; None for tables."""
     features: Any
-    categorical: Sequence[str | int] | None
-    keep: Sequence[str | int] | None
-    max_levels: int
-    scaling: Scaling
+    """The fitted feature step, or None."""
     device: str
-    n_features_in_: int
-    encoder_: TableEncoder | None
-    pixels_: PixelScale | None
-    features_: Any
+    """Where the numbers go."""
 
-    def _checked(self, X: Any, *, first: bool = False) -> Any:
-        """Rows as an array, a table or images, with the names and the number of columns that the first ones had."""
-        if isinstance(X, Frame):
-            return X
-        X = in_common_form(X)
-        if getattr(X, "ndim", 2) == 4 if first else self.pixels_ is not None:
-            if first:
-                self.n_features_in_ = int(np.prod(np.shape(X)[1:]))
-            return np.asarray(X)
-        if is_table(X):
-            own = None if first or self.features_ is not None else self.encoder_  # else its columns are the step's
-            if own is None or not own.lacks_dropped_only(X):
-                validate_data(self, X, reset=first, skip_check_array=True)
-            return as_columns(X) if first and self.features in ("auto", None) else X
-        # Of later rows the encoder refuses infinite values, by column.
-        finite, least = ("allow-nan", 2) if first else (False, 1)
-        kinds = [np.float64, np.float32]
-        return validate_data(self, X, reset=first, dtype=kinds, ensure_all_finite=finite, ensure_min_samples=least)
+    @classmethod
+    def fit(
+        cls,
+        X: Any,
+        *,
+        features: Any = "auto",
+        max_levels: int = 64,
+        scaling: Scaling = "quartiles",
+        categorical: Sequence[str | int] | None = None,
+        keep: Sequence[str | int] | None = None,
+        device: str = "cpu",
+    ) -> RowReader:
+        """Fit what comes before the networks: the range of pixels, the feature step, and what stands in the columns.
 
-    def _read_schema(self, X: Any) -> None:
-        """Fit what comes before the networks: the range of pixels, the feature step, and what stands in the columns."""
-        self.encoder_, self.pixels_, self.features_ = None, None, None
+        Args:
+            X: Training rows that were checked.
+            features: As for :class:`nrf.detect.NRFDetector`, like all that follow.
+            max_levels: More levels than this are hashed.
+            scaling: What numbers are divided by.
+            categorical: Columns of levels.
+            keep: Columns to keep though they look like identifiers.
+            device: Where to compute.
+        """
+        pixels = fitted = None
         if getattr(X, "ndim", 2) == 4:
-            if self.categorical or self.keep:
+            if categorical or keep:
                 raise InputError("images have no columns; leave out categorical and keep")
-            self.pixels_ = PixelScale.fit(X)
-            X = self.pixels_.encode(X)
-        step = components_for(X) if self.features == "auto" else self.features
+            pixels = PixelScale.fit(X)
+            X = pixels.encode(X)
+        step = components_for(X) if features == "auto" else features
         if step is not None:
-            self.features_ = clone(step).fit(X)
-            X = self.features_.transform(X)
-        if self.pixels_ is not None and step is None:
-            return
-        levels, keep = self.categorical or (), self.keep or ()
-        self.encoder_ = TableEncoder.fit(
-            X, max_levels=self.max_levels, scaling=self.scaling, categorical=levels, keep=keep
-        )
+            fitted = clone(step).fit(X)
+            X = fitted.transform(X)
+        if pixels is not None and step is None:
+            return cls(None, pixels, None, device)
+        encoder = Schema.fit(X, max_levels=max_levels, scaling=scaling, categorical=categorical or (), keep=keep or ())
+        return cls(encoder, pixels, fitted, device)
 
-    def _encode(self, X: Any) -> Tensor:
-        """Rows as the networks take them."""
-        return self._rows_of(self._valid(X))
+    @property
+    def surprises(self) -> list[int]:
+        """Encoded columns that no network sees."""
+        return [] if self.encoder is None else self.encoder.surprises
 
-    def _valid(self, X: Any) -> Any:
-        """Rows that were checked against the schema, and went through the feature step."""
-        X = self._checked(X)
-        if self.features_ is None:
+    @property
+    def groups(self) -> list[slice] | None:
+        """Which outputs encode a column of the table; None for images."""
+        return None if self.encoder is None else [group for _, group in self.encoder.groups]
+
+    def prepared(self, X: Any) -> Any:
+        """Checked rows after the feature step."""
+        if self.features is None:
             return X
-        if self.pixels_ is None:
-            return self.features_.transform(X)
+        if self.pixels is None:
+            return self.features.transform(X)
         with np.errstate(over="ignore", invalid="ignore"):
-            columns = self.features_.transform(self.pixels_.encode(X))
+            columns = self.features.transform(self.pixels.encode(X))
         require_finite_rows(np.isfinite(columns).all(1))
         return columns
 
-    def _rows_of(self, X: Any) -> Tensor:
-        encoder = self.encoder_ or self.pixels_
+    def encoded(self, prepared: Any) -> Tensor:
+        """Prepared rows as the networks take them."""
+        encoder = self.encoder or self.pixels
         assert encoder is not None
-        return torch.from_numpy(encoder.encode(X)).to(self.device)
+        return torch.from_numpy(encoder.encode(prepared)).to(self.device)
 
-    def _surprises(self) -> list[int]:
-        """Encoded columns that no network sees."""
-        return [] if self.encoder_ is None else self.encoder_.surprises
+    def read(self, X: Any) -> Tensor:
+        """Checked rows as the networks take them."""
+        return self.encoded(self.prepared(X))
+
+
+def checked(estimator: Any, X: Any, reader: RowReader | None) -> Any:
+    """Rows as an array, a table or images, with the names and the number of columns that the first ones had.
+
+    Args:
+        estimator: Has those names and that number as scikit-learn keeps them; they are set by the first rows.
+        X: Rows.
+        reader: What was learned of the first rows; None if these are the first.
+    """
+    if isinstance(X, Frame):
+        return X
+    X, first = in_common_form(X), reader is None
+    if getattr(X, "ndim", 2) == 4 if reader is None else reader.pixels is not None:
+        if first:
+            estimator.n_features_in_ = int(np.prod(np.shape(X)[1:]))
+            vars(estimator).pop("feature_names_in_", None)  # of a table that was fitted before
+        return np.asarray(X)
+    names = names_of(X)
+    if names is not None:
+        own = None if reader is None or reader.features is not None else reader.encoder  # else they are the step's
+        if own is None or not own.lacks_dropped_only(names):
+            validate_data(estimator, X, reset=first, skip_check_array=True)
+        if first:
+            return as_columns(X) if estimator.features in ("auto", None) else X
+        return X if own is None else read_columns(X)
+    # Of later rows the encoder refuses infinite values, by column.
+    finite, least = ("allow-nan", 2) if first else (False, 1)
+    kinds = [np.float64, np.float32]
+    return validate_data(estimator, X, reset=first, dtype=kinds, ensure_all_finite=finite, ensure_min_samples=least)
 
 
 def require_finite_rows(rows: NDArray[np.bool_]) -> None:

@@ -12,8 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nrf.detect.encoder import TableEncoder
-from nrf.detect.frames import Frame, as_array, as_columns, in_common_form, is_table
+from nrf.detect.tables.frame import Frame, as_array, as_columns, in_common_form, is_table
+from nrf.detect.tables.schema import Schema
 from nrf.errors import InputError
 from nrf.metrics import auroc
 
@@ -117,9 +117,9 @@ def synthetic_auroc(detector: Any, X: Any, y: Any = None, *, seed: int = 0) -> f
 
     A pipeline, or another detector with scikit-learn's interface, is scored as a whole: anomalies are made of the rows
     it is given, not of what its last step gets. So all candidates of a search face the same anomalies, also where they
-    differ in an earlier step. The rows are encoded and decoded by a :class:`nrf.detect.encoder.TableEncoder` of their
-    own, which leaves missing values, categories and dates what they are; numbers become 64-bit floats. Steps before the
-    detector must take values they have not seen.
+    differ in an earlier step. The rows are encoded and decoded by a
+    :class:`nrf.detect.tables.schema.Schema` of their own, which leaves missing values, categories and dates
+    what they are; numbers become 64-bit floats. Steps before the detector must take values they have not seen.
 
     Args:
         detector: A fitted detector, or a fitted pipeline that ends in one; it must have ``score_samples``.
@@ -151,11 +151,11 @@ def synthetic_auroc(detector: Any, X: Any, y: Any = None, *, seed: int = 0) -> f
 
 def _scores_of_encoded(detector: NRFDetector, X: Any, seed: int) -> tuple[Floats, list[Floats]]:
     """Scores of the rows and of anomalies that are made of them as the networks take them."""
-    rows = detector._encode(X)
+    X, fitted = detector._checked(X), detector.fitted_
+    rows = fitted.reader.read(X)
     _require_rows(len(rows))
-    groups = None if detector.encoder_ is None else [group for _, group in detector.encoder_.groups]
-    anomalies = anomalies_of(rows, seed, groups)
-    normal, *made = (detector._combined(detector.members_.potentials(x)) for x in (rows, *anomalies.values()))
+    anomalies = anomalies_of(rows, seed, fitted.reader.groups)
+    normal, *made = (fitted.combined(fitted.replicas.potentials(x)) for x in (rows, *anomalies.values()))
     return normal, made
 
 
@@ -180,27 +180,20 @@ def _made_like(X: Any, seed: int) -> list[Any]:
     _require_rows(frame.n_rows)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="columns left out")
-        encoder = TableEncoder.fit(frame, max_levels=max(2, frame.n_rows))  # none is hashed: there is no way back
+        encoder = Schema.fit(frame, max_levels=max(2, frame.n_rows))  # none is hashed: there is no way back
     groups = [group for _, group in encoder.groups]
     made = made_anomalies(torch.from_numpy(encoder.encode(frame)), seed, groups)
     return [_decoded(encoder, rows.numpy(), frame, X) for rows in made.values()]
 
 
-def _decoded(encoder: TableEncoder, rows: NDArray[np.float32], frame: Frame, like: Any) -> Any:
+def _decoded(encoder: Schema, rows: NDArray[np.float32], frame: Frame, like: Any) -> Any:
     """Encoded rows as a table or an array like the one they were made of, the frame of which is given too.
 
     Columns that the encoder left out, and levels that are none of the column's, stay what they were.
     """
     values: dict[str, list[Any]] = {}
     for place, column, (name, group) in zip(encoder.kept, encoder.kept_columns, encoder.groups, strict=True):
-        found: list[Any] = [column.decode(row) for row in rows[:, group].tolist()]
-        if column.kind == "numeric":  # no whole numbers: some anomalies are too large for one
-            found = [None if value is None else float(value) for value in found]
-        if column.kind == "categorical":
-            before = frame.column(place).tolist()
-            known = set(before)
-            found = [new if new in known else old for new, old in zip(found, before, strict=True)]
-        values[name] = found
+        values[name] = column.decode_column(rows[:, group].tolist(), frame.column(place))
     if not is_table(like):
         array = as_array(like)
         array = array.astype(np.float64 if array.dtype.kind in "iuf" else array.dtype)

@@ -2,8 +2,11 @@
 
 The weights have a name of their own for each content, ``weights-DIGEST.safetensors``, and ``detector.json``, which has
 that digest, is replaced last, in one step. So at every moment, however a process ends, the folder holds the whole
-detector of before or the whole new one; and ``detector.json`` is the file to watch for a new one. Version 0.1.0 wrote
-``weights.safetensors``, which is still read.
+detector of before or the whole new one; and ``detector.json`` is the file to watch for a new one.
+
+What is written and read is a :class:`~nrf.detect.fitted.Fitted`, with the parameters of the detector beside it. A field
+that a file lacks has its default; one that is not known is an error that names it. Files of format 3 are read, too:
+those have parameters by their old names, and version 0.1.0 wrote ``weights.safetensors``.
 """
 
 from __future__ import annotations
@@ -12,10 +15,10 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -24,14 +27,15 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 
 from nrf.config import from_json, to_json
-from nrf.detect.calibration import FALSE_ALARM_RATE, Calibration, ThresholdRule
-from nrf.detect.encoder import TableEncoder
+from nrf.detect.calibration import FALSE_ALARM_RATE, CalibratedOn, Calibration, ThresholdRule
 from nrf.detect.features import from_stored, stored
-from nrf.detect.files import FileColumns
-from nrf.detect.members import Members
-from nrf.detect.parameters import check_device, check_parameters
+from nrf.detect.fitted import Calibrated, Combine, Fitted, Provenance
+from nrf.detect.old_names import PREFIX, renamed_parameters
+from nrf.detect.parameters import check_device
 from nrf.detect.pixels import PixelScale
-from nrf.detect.recipe import Recipe
+from nrf.detect.replicas import Replicas
+from nrf.detect.rows import RowReader
+from nrf.detect.settings import Training
 from nrf.detect.stored_checks import (
     MOST_JSON,
     check_columns,
@@ -46,14 +50,13 @@ from nrf.detect.stored_checks import (
     parsed,
     whole,
 )
+from nrf.detect.tables.files import FileColumns
+from nrf.detect.tables.schema import Schema
 from nrf.errors import CheckpointError, InputError
 from nrf.files import write_atomically
-from nrf.training.checkpoint import versions
+from nrf.runs.spec import PairSpec
 
-if TYPE_CHECKING:
-    from nrf.detect.detector import NRFDetector
-
-FORMAT, VERSION = "nrf-detector", 3
+FORMAT, VERSION, OLDEST = "nrf-detector", 4, 3
 WEIGHTS, DESCRIPTION = "weights.safetensors", "detector.json"
 MOST_LOOKED_AT = 2**20
 FIELDS = {
@@ -66,6 +69,7 @@ FIELDS = {
     "pixels",
     "recipe",
     "features",
+    "combine",
     "threshold_rule",
     "split_seed",
     "n_iter",
@@ -89,6 +93,7 @@ DEFAULTS: dict[str, Any] = {
     "n_iter": None,
     "health": None,
     "file_columns": None,
+    "combine": None,
 }
 """Fields a stored detector may lack, with what that means; a field newer than the format's version belongs here."""
 ATTEMPTS = 5
@@ -97,22 +102,19 @@ CUSTOM = ("potential", "generator", "features")
 NOT_STORED = ("features", "potential", "generator", "callbacks", "random_state", "verbose", "device")
 
 
-def save(detector: NRFDetector, path: Path) -> None:
-    """Write a fitted detector; an existing detector there is replaced, anything else is not.
+def save(fitted: Fitted, parameters: Mapping[str, Any], path: str | Path) -> None:
+    """Write a fit and the parameters of its detector; an existing detector there is replaced, anything else is not.
 
-    Calibration rows are stored with ``keep_examples`` alone, in a file that only its owner can read.
+    Calibration rows are stored with the parameter ``keep_examples`` alone, in a file that only its owner can read.
     """
-    from sklearn.utils.validation import check_is_fitted
-
-    check_is_fitted(detector)
-    check_parameters(detector)
+    path = Path(path)
     if not is_free(path):
         raise InputError(f"{path} exists and is no saved detector; choose another place")
-    content, text, digest = _packed(detector)
+    content, text, digest = _packed(fitted, parameters)
     path.mkdir(parents=True, exist_ok=True)
     with _alone_in(path):
         weights = f"weights-{digest}.safetensors"
-        write_atomically(path / weights, content, private=detector.keep_examples)
+        write_atomically(path / weights, content, private=bool(parameters["keep_examples"]))
         write_atomically(path / DESCRIPTION, text)
         for other in path.iterdir():  # what was replaced, and what saves that were killed have left
             if other.name != weights and _is_ours(other):
@@ -120,8 +122,9 @@ def save(detector: NRFDetector, path: Path) -> None:
                     other.unlink()
 
 
-def is_free(path: Path) -> bool:
+def is_free(path: str | Path) -> bool:
     """Whether a detector may be saved there: nothing is there, or a detector, or the rest of a save that was killed."""
+    path = Path(path)
     if not path.exists():
         return True
     if not path.is_dir():
@@ -151,44 +154,45 @@ def _alone_in(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def _packed(detector: NRFDetector) -> tuple[bytes, bytes, str]:
-    """A detector as the content of its two files, and the digest of the first."""
-    packed = detector.members_.packed()
-    features, arrays = stored(detector.features_)
+def _packed(fitted: Fitted, parameters: Mapping[str, Any]) -> tuple[bytes, bytes, str]:
+    """A fit as the content of its two files, and the digest of the first."""
+    packed, calibrated, reader = fitted.replicas.packed(), fitted.calibrated, fitted.reader
+    features, arrays = stored(reader.features)
     tensors = {name: value.contiguous() for name, value in packed["tensors"].items()}
-    tensors["calibration/scores"] = torch.from_numpy(detector.calibration_.scores)
-    if detector.keep_examples and detector._calibration_rows is not None:
-        tensors["calibration/rows"] = detector._calibration_rows.cpu().contiguous()
-    calibrations = [detector.calibration_, *detector._member_calibrations]
+    tensors["calibration/scores"] = torch.from_numpy(calibrated.scores.scores)
+    if parameters["keep_examples"] and calibrated.rows is not None:
+        tensors["calibration/rows"] = calibrated.rows.cpu().contiguous()
+    calibrations = [calibrated.scores, *calibrated.each]
     tensors["calibration/tolerances"] = torch.tensor([c.tolerance for c in calibrations], dtype=torch.float64)
-    for i, calibration in enumerate(detector._member_calibrations):
+    for i, calibration in enumerate(calibrated.each):
         tensors[f"calibration/member-{i}"] = torch.from_numpy(calibration.scores)
     tensors |= {f"features/{name}": torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
     content = save_tensors(tensors)
-    parameters = {k: v for k, v in detector.get_params(deep=False).items() if k not in NOT_STORED}
-    seed = detector.random_state
-    names = getattr(detector, "feature_names_in_", None)
+    own = [name for name, module in zip(("potential", "generator"), fitted.own, strict=True) if module is not None]
+    seed, threshold = parameters["random_state"], fitted.rule.threshold
+    kept = {name: value for name, value in parameters.items() if name not in NOT_STORED}
     description = {
         "format": FORMAT,
         "version": VERSION,
-        "versions": versions(),
-        "parameters": to_json(parameters | {"random_state": seed if isinstance(seed, int) else None}),
-        "custom_modules": [n for n in ("potential", "generator") if getattr(detector, n) is not None]
-        + (["features"] if features == "given" else []),
+        "versions": dict(fitted.provenance.versions),
+        "parameters": {name: to_json(value) for name, value in kept.items()}
+        | {"random_state": seed if isinstance(seed, int) else None},
+        "custom_modules": own + (["features"] if features == "given" else []),
         "features": features,
-        "threshold_rule": {name: getattr(detector.threshold_rule_, name) for name in ("kind", "rate", "tolerance")},
-        "split_seed": detector._split_seed,
-        "encoder": None if detector.encoder_ is None else detector.encoder_.to_json(),
-        "pixels": None if detector.pixels_ is None else to_json(detector.pixels_),
-        "recipe": to_json(detector.recipe_),
+        "combine": fitted.combine,
+        "threshold_rule": {name: getattr(fitted.rule, name) for name in ("kind", "rate", "tolerance")},
+        "split_seed": fitted.provenance.split_seed,
+        "encoder": None if reader.encoder is None else reader.encoder.to_json(),
+        "pixels": None if reader.pixels is None else to_json(reader.pixels),
+        "recipe": to_json(fitted.spec),
         "members": {"shape": list(packed["shape"]), "count": packed["count"]},
-        "offset": detector.offset_ if np.isfinite(detector.offset_) else None,
-        "calibrated_on": detector.calibrated_on_,
-        "n_iter": detector.n_iter_,
-        "health": detector.health_,
-        "n_features_in": detector.n_features_in_,
-        "feature_names_in": None if names is None else list(map(str, names)),
-        "file_columns": to_json(detector.file_columns_),
+        "offset": threshold if np.isfinite(threshold) else None,
+        "calibrated_on": calibrated.on,
+        "n_iter": fitted.n_iter,
+        "health": fitted.health,
+        "n_features_in": fitted.n_features_in,
+        "feature_names_in": None if fitted.feature_names_in is None else list(fitted.feature_names_in),
+        "file_columns": to_json(fitted.provenance.file),
         "weights_digest": hashlib.blake2b(content, digest_size=16).hexdigest(),
     }
     description["digest"] = _digest(description)
@@ -200,15 +204,16 @@ def _packed(detector: NRFDetector) -> tuple[bytes, bytes, str]:
     return content, text, description["weights_digest"]
 
 
-def load(path: Path, device: str = "cpu", **modules: Any) -> NRFDetector:
-    """Read and check a saved detector.
+def load(path: str | Path, device: str, modules: Mapping[str, Any]) -> tuple[Fitted, dict[str, Any]]:
+    """Read and check a saved fit; beside it the parameters of its detector, as they were stored.
 
     Args:
         path: Its directory.
         device: Where to compute.
-        modules: ``potential`` and ``generator``, for a detector that was fitted with modules of the user's own.
+        modules: ``potential``, ``generator`` and ``features``, for a detector that was fitted with some of the user's
+            own.
     """
-
+    path = Path(path)
     check_device(device)
     description, tensors = _read(path)
     wanted = description["custom_modules"]
@@ -220,89 +225,128 @@ def load(path: Path, device: str = "cpu", **modules: Any) -> NRFDetector:
             if wanted
             else f"{path} has the default networks; leave out {', '.join(modules)}"
         )
+    with refused(path):
+        if description["version"] == 3:
+            description |= {"parameters": _of_format_3(description["parameters"])}
+        parameters = _parameters(description["parameters"])
+        return _built(description, parameters, tensors, device, modules), parameters
+
+
+@contextmanager
+def refused(path: str | Path) -> Iterator[None]:
+    """Whatever is wrong with what a file says is an error of that file."""
     try:
-        return _built(description, tensors, device, modules)
+        yield
     except (ArithmeticError, AttributeError, LookupError, TypeError, RuntimeError, ValueError) as error:
         raise CheckpointError(f"{path}: cannot be read by this version: {error}") from error
 
 
-def _built(
-    description: dict[str, Any], tensors: dict[str, torch.Tensor], device: str, modules: dict[str, Any]
-) -> NRFDetector:
-    """The detector; what it is made of is checked before the networks are built."""
-    from nrf.detect.detector import NRFDetector
+def _of_format_3(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters as they are named now, with those of training in one object."""
+    parameters = renamed_parameters(stored)
+    names = [name for name in parameters if name.startswith(PREFIX)]
+    settings = {name.removeprefix(PREFIX): parameters.pop(name) for name in names}
+    return parameters | {"training": {"type": "Training", **settings}}
 
-    stored: dict[str, Any] = description["parameters"]
+
+def _parameters(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters of the detector."""
     parameters: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in stored.items()}
     odd = sorted(set(parameters) & set(NOT_STORED) - {"random_state"})
     if odd:
         raise InputError(f"there are parameters that are never stored: {', '.join(odd)}")
-    if parameters.get("contamination") is not None:  # earlier versions kept a rate beside it
-        parameters["false_alarm_rate"] = None
-    detector = NRFDetector(**parameters, **modules, device=device)
-    check_parameters(detector)
     if stored.get("random_state") is not None:
         whole(stored, "random_state")
+    if stored.get("training") is not None:
+        parameters["training"] = from_json(Training, stored["training"], "training")
+    if parameters.get("contamination") is not None:  # earlier versions kept a rate beside it
+        parameters["false_alarm_rate"] = None
+    return parameters
+
+
+def _built(
+    description: dict[str, Any],
+    parameters: Mapping[str, Any],
+    tensors: dict[str, torch.Tensor],
+    device: str,
+    modules: Mapping[str, Any],
+) -> Fitted:
+    """The fit; what it is made of is checked before the networks are built."""
     check_plain(description)
     check_finite(tensors)
     step = from_stored(description["features"], _group(tensors, "features/"), modules.get("features"))
-    encoder = None if description["encoder"] is None else TableEncoder.from_json(description["encoder"])
+    encoder = None if description["encoder"] is None else Schema.from_json(description["encoder"])
     pixels = None if description["pixels"] is None else from_json(PixelScale, description["pixels"])
     if encoder is None and (pixels is None or step is not None):
         raise InputError("it must have an encoder, or a range of pixels and no feature step")
-    detector.features_, detector.encoder_, detector.pixels_ = step, encoder, pixels
-    detector.recipe_ = recipe = from_json(Recipe, description["recipe"])
-    own = detector.potential, detector.generator
-    check_sizes(encoder, recipe, own, tensors)
-    detector.n_features_in_ = description["n_features_in"]
-    check_columns(encoder, pixels, step, detector.n_features_in_)
+    reader = RowReader(encoder, pixels, step, device)
+    spec = from_json(PairSpec, description["recipe"])
+    own = modules.get("potential"), modules.get("generator")
+    check_sizes(encoder, spec, own, tensors)
+    check_columns(encoder, pixels, step, description["n_features_in"])
     shape, count = members_shape(description["members"], encoder, pixels, tensors)
-    check_tensors(tensors, recipe, shape, count, own, encoder)
+    check_tensors(tensors, spec, shape, count, own, encoder)
     networks = {k: v for k, v in tensors.items() if not k.startswith(("calibration/", "features/"))}
     packed = {"shape": shape, "count": count, "tensors": networks}
-    detector.members_ = Members.unpacked(packed, recipe, *own, detector._surprises(), device)
-    check_potential(detector.members_, encoder)
+    replicas = Replicas.unpacked(packed, spec, *own, reader.surprises, device)
+    check_potential(replicas, encoder)
+    calibrated = _calibrated(tensors, count, description["calibrated_on"], device)
+    names, file, n_iter = (description[name] for name in ("feature_names_in", "file_columns", "n_iter"))
+    return Fitted(
+        reader=reader,
+        replicas=replicas,
+        spec=spec,
+        combine=_combine(description["combine"] or parameters.get("combine", "potential")),
+        calibrated=calibrated,
+        rule=_rule(description, calibrated, parameters),
+        n_features_in=description["n_features_in"],
+        feature_names_in=None if names is None else tuple(names),
+        own=own,
+        n_iter=(spec.train.iterations or 0) if n_iter is None else whole(description, "n_iter"),
+        health=description["health"],
+        provenance=Provenance(
+            description["versions"],
+            description["split_seed"],
+            FileColumns() if file is None else from_json(FileColumns, file, "file_columns"),
+        ),
+    )
+
+
+def _combine(value: Any) -> Combine:
+    if value not in get_args(Combine):
+        raise InputError(f"combine must be 'potential' or 'rank', got {value!r}")
+    found: Combine = value
+    return found
+
+
+def _calibrated(tensors: Mapping[str, torch.Tensor], count: int, on: CalibratedOn, device: str) -> Calibrated:
     tolerances = tensors.get("calibration/tolerances", torch.zeros(1 + count)).tolist()  # none in 0.1.0
-    detector.calibration_ = Calibration.of(tensors["calibration/scores"].numpy(), tolerances[0])
+    each = (Calibration.of(tensors[f"calibration/member-{i}"].numpy(), tolerances[1 + i]) for i in range(count))
     rows = tensors.get("calibration/rows")
-    detector._calibration_rows = None if rows is None else rows.to(device)
-    detector._member_calibrations = [
-        Calibration.of(tensors[f"calibration/member-{i}"].numpy(), tolerances[1 + i]) for i in range(count)
-    ]
-    offset = description["offset"]
-    detector.offset_ = -np.inf if offset is None else float(offset)
-    detector.calibrated_on_ = description["calibrated_on"]
-    detector.threshold_rule_ = _rule(detector, description["threshold_rule"])
-    detector._split_seed = description["split_seed"]
-    taken = description["n_iter"]
-    detector.n_iter_ = (recipe.train.iterations or 0) if taken is None else whole(description, "n_iter")
-    detector.health_, detector.history_ = description["health"], []
-    if description["feature_names_in"] is not None:
-        detector.feature_names_in_ = np.array(description["feature_names_in"], dtype=object)
-    if description["file_columns"] is not None:
-        detector.file_columns_ = from_json(FileColumns, description["file_columns"])
-    return detector
+    scores = Calibration.of(tensors["calibration/scores"].numpy(), tolerances[0])
+    return Calibrated(scores, tuple(each), on, None if rows is None else rows.to(device))
 
 
-def _rule(detector: NRFDetector, given: dict[str, Any] | None) -> ThresholdRule:
+def _rule(description: Mapping[str, Any], calibrated: Calibrated, parameters: Mapping[str, Any]) -> ThresholdRule:
     """The rule as stored; earlier versions kept its threshold alone, which with the parameters tells most of it."""
+    offset, given, scores = description["offset"], description["threshold_rule"], calibrated.scores.scores
+    threshold = -np.inf if offset is None else float(offset)
     if given is None:
-        rate: float = FALSE_ALARM_RATE if detector.false_alarm_rate is None else detector.false_alarm_rate
-        given = {"kind": "false_alarm_rate", "rate": rate}
-        if detector.contamination is not None:
-            given = {"kind": "contamination", "rate": detector.contamination}
-        elif detector.offset_ != detector.calibration_.threshold(rate):  # set after the fit: the rate that it keeps
-            scores = detector.calibration_.scores
-            below = int(np.searchsorted(scores, detector.offset_, side="left"))
+        rate = parameters.get("false_alarm_rate")
+        given = {"kind": "false_alarm_rate", "rate": FALSE_ALARM_RATE if rate is None else rate}
+        if parameters.get("contamination") is not None:
+            given = {"kind": "contamination", "rate": parameters["contamination"]}
+        elif threshold != calibrated.scores.threshold(given["rate"]):  # set after the fit: the rate that it keeps
+            below = int(np.searchsorted(scores, threshold, side="left"))
             given["rate"] = (below + 1) / (len(scores) + 1)
     rule = from_json(
         ThresholdRule,
         {
             "type": "ThresholdRule",
             **given,
-            "threshold": detector.offset_,
-            "n_calibration": len(detector.calibration_.scores),
-            "calibrated_on": detector.calibrated_on_,
+            "threshold": threshold,
+            "n_calibration": len(scores),
+            "calibrated_on": calibrated.on,
         },
         "threshold_rule",
     )
@@ -352,8 +396,9 @@ def _read_description(path: Path) -> dict[str, Any]:
         description = parsed(file)
         if not isinstance(description, dict) or description.get("format") != FORMAT:
             raise CheckpointError(f"{file}: not the description of a detector")
-        if description.get("version") != VERSION:
-            raise CheckpointError(f"{path}: version {description.get('version')}, this nrf reads version {VERSION}")
+        if description.get("version") not in range(OLDEST, VERSION + 1):
+            known = f"{OLDEST} to {VERSION}"
+            raise CheckpointError(f"{path}: version {description.get('version')}, this nrf reads versions {known}")
         odd = sorted((set(description) | set(DEFAULTS)) ^ FIELDS)
         if odd:
             raise CheckpointError(f"{file}: fields missing or unknown: {', '.join(odd)}")

@@ -15,16 +15,16 @@ from pathlib import Path
 from typing import Any, get_args
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from nrf.detect.calibration import CalibratedOn
-from nrf.detect.columns import CategoricalColumn
-from nrf.detect.encoder import TableEncoder
-from nrf.detect.members import Members
+from nrf.detect.fitted import Own
 from nrf.detect.pixels import PixelScale
-from nrf.detect.recipe import Recipe
+from nrf.detect.replicas import Replicas
+from nrf.detect.tables.schema import Schema
 from nrf.errors import InputError
-from nrf.models import LatentGenerator
+from nrf.learners import InclusiveConfig
+from nrf.runs.spec import PairSpec
 
 MOST_JSON = 64 * 2**20
 """Bytes of a description. That of a thousand columns has half a million; levels of hashed columns have some 25 each."""
@@ -70,6 +70,9 @@ def whole(description: Mapping[str, Any], name: str, least: int = 0) -> int:
 def check_plain(description: Mapping[str, Any]) -> None:
     """Fields that nothing else looks at."""
     offset, names, health = (description[name] for name in ("offset", "feature_names_in", "health"))
+    made_with = description["versions"]
+    if not isinstance(made_with, dict) or not all(isinstance(value, str) for value in made_with.values()):
+        raise InputError("versions must be an object of names and versions")
     if offset is not None and not _is_number(offset):
         raise InputError(f"offset must be a number or null, got {offset!r}")
     if description["calibrated_on"] not in get_args(CalibratedOn):
@@ -96,18 +99,16 @@ def check_finite(tensors: Mapping[str, Tensor]) -> None:
             raise InputError(f"{name} has values that are not finite")
 
 
-Own = tuple[nn.Module | None, LatentGenerator | None]
-"""Potential and generator of the user's own, where there are any."""
-
-
-def check_sizes(encoder: TableEncoder | None, recipe: Recipe, own: Own, tensors: Mapping[str, Tensor]) -> None:
+def check_sizes(encoder: Schema | None, spec: PairSpec, own: Own, tensors: Mapping[str, Tensor]) -> None:
     """No bucket and no unit for which the file has no number; no layer for which it has no tensor."""
     numbers = sum(value.numel() for value in tensors.values())
     columns = () if encoder is None else encoder.kept_columns
-    buckets = sum(c.hashed_buckets or 0 for c in columns if isinstance(c, CategoricalColumn))
+    buckets = sum(column.n_buckets for column in columns)
     if buckets > numbers:
         raise InputError(f"the encoder has {buckets} buckets, the weights have {numbers} numbers")
-    for network in [n for n, o in zip((recipe.potential, recipe.generator), own, strict=True) if o is None]:
+    if not isinstance(spec.learner, InclusiveConfig):  # others may have a memory of any size
+        raise InputError(f"its learner is a {type(spec.learner).__name__}, that of a detector an InclusiveConfig")
+    for network in [n for n, o in zip((spec.potential, spec.generator), own, strict=True) if o is None]:
         for name, value in _sizes(network):
             if not 1 <= value <= numbers:
                 raise InputError(f"{name} of {type(network).__name__} is {value}, the weights have {numbers} numbers")
@@ -125,7 +126,7 @@ def _sizes(network: Any) -> Iterator[tuple[str, int]]:
 
 
 def members_shape(
-    described: Any, encoder: TableEncoder | None, pixels: PixelScale | None, tensors: Mapping[str, Tensor]
+    described: Any, encoder: Schema | None, pixels: PixelScale | None, tensors: Mapping[str, Tensor]
 ) -> tuple[tuple[int, ...], int]:
     """The shape of what the networks take and their number, if encoder and tensors say the same."""
     if not isinstance(described, dict) or set(described) != {"shape", "count"}:
@@ -156,25 +157,25 @@ def _require(tensors: Mapping[str, Tensor], name: str, shape: tuple[int, ...], d
 
 def check_tensors(
     tensors: Mapping[str, Tensor],
-    recipe: Recipe,
+    spec: PairSpec,
     shape: tuple[int, ...],
     count: int,
     own: Own,
-    encoder: TableEncoder | None,
+    encoder: Schema | None,
 ) -> None:
     """All tensors but those of the feature step are there, of the right shape and type, and no others.
 
     Args:
         tensors: As stored.
-        recipe: What the networks are built by; here they are without any memory for their weights.
+        spec: What the networks are built by; here they are without any memory for their weights.
         shape: Of what they take.
         count: How many of each.
         own: Networks that are given instead.
         encoder: That of the columns.
     """
     with torch.device("meta"):
-        u = recipe.potential.build(shape) if own[0] is None else own[0]
-        q = recipe.generator.build(shape) if own[1] is None else own[1]
+        u = spec.potential.build(shape) if own[0] is None else own[0]
+        q = spec.generator.build(shape) if own[1] is None else own[1]
     known = {"surprise_costs", "bounds", "calibration/scores"}
     for name, module in zip(MODULES, (u, q), strict=True):
         for kind in ("last", "averaged"):
@@ -216,7 +217,7 @@ def _check_bounds(bounds: Tensor, costs: Tensor, *, closed: bool) -> None:
         raise InputError("surprise_costs must not be negative: a novelty makes no row more normal")
 
 
-def check_columns(encoder: TableEncoder | None, pixels: PixelScale | None, step: Any, n_features: int) -> None:
+def check_columns(encoder: Schema | None, pixels: PixelScale | None, step: Any, n_features: int) -> None:
     """What one part gives out is what the next one takes."""
     if pixels is not None:
         n_expected: int | None = math.prod(pixels.shape)
@@ -229,18 +230,18 @@ def check_columns(encoder: TableEncoder | None, pixels: PixelScale | None, step:
         raise InputError(f"the feature step makes {made} columns, the encoder has {len(encoder.columns)}")
 
 
-def check_potential(members: Members, encoder: TableEncoder | None) -> None:
+def check_potential(replicas: Replicas, encoder: Schema | None) -> None:
     """The potential is finite for rows within the bounds, and for novelties; else rows would be blamed later."""
-    low, high = members.bounds
+    low, high = replicas.bounds
     if encoder is None:
-        rows = torch.stack([torch.full(members.shape, x) for x in (-1.0, 0.0, 1.0)])
+        rows = torch.stack([torch.full(replicas.shape, x) for x in (-1.0, 0.0, 1.0)])
     else:
         rows = torch.zeros(4, encoder.n_outputs)
         for i, values in enumerate((low, high, (low + high) / 2)):
             rows[i, encoder.learned] = values
         rows[3] = FAR
-    device = next((p.device for p in members.module("potential").parameters()), torch.device("cpu"))
-    if not torch.isfinite(members.potentials(rows.to(device))).all():
+    device = next((p.device for p in replicas.module("potential").parameters()), torch.device("cpu"))
+    if not torch.isfinite(replicas.potentials(rows.to(device))).all():
         raise InputError("its potential is not finite where the training rows were: the weights are damaged")
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from nrf.learners.base import Learner, LearnerConfig, Metrics, side_by_side
+from nrf.deprecation import former_names
+from nrf.learners.base import Learner, LearnerConfig, Metrics, as_replicas
 from nrf.learners.cd import CDConfig
 from nrf.learners.coopnet import CoopNetConfig
 from nrf.learners.exclusive import ExclusiveConfig
@@ -46,5 +47,8 @@ __all__ = [
     "Revision",
     "SNGANConfig",
     "WGANGPConfig",
-    "side_by_side",
+    "as_replicas",
 ]
+
+
+__getattr__ = former_names(__name__, {"side_by_side": "nrf.learners.as_replicas"})

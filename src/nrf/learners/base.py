@@ -219,10 +219,11 @@ class SamplingLearner(PairLearner):
             self.revise.compile()
 
 
-def side_by_side(learners: Sequence[Learner]) -> Learner:
-    """One learner that trains the models of all of them at once; they must differ in their weights alone.
+def as_replicas(learners: Sequence[Learner]) -> Learner:
+    """One learner of which each one given is a replica; they must differ in their weights alone.
 
-    It takes the batches of all, one after the other, and :class:`nrf.seeds.Streams`.
+    The parameters of all replicas are stacked (:func:`nrf.networks.stack`), so one update trains them all. It
+    takes the batches of all, one after the other, and :class:`nrf.seeds.Streams`.
     """
     first = learners[0]
     if len(learners) == 1:

@@ -91,10 +91,11 @@ class Contrastive(SamplingLearner):
         samples, _ = self.revise(start, batch.new_zeros(0), rng)
         metrics = likelihood_step(self, batch, samples, self.config.control_weight)
         distance = (samples - start).flatten(1).norm(dim=1).mean()
-        checked(metrics | {"revision_distance": distance}, batch=batch, revised_samples=samples)
+        metrics |= {"revision_distance": distance, **self.revise.diagnostics}
+        checked(metrics, batch=batch, revised_samples=samples)
         if self.memory is not None and chosen is not None:
             self.memory.keep(chosen, samples)
-        return metrics | {"revision_distance": distance}
+        return metrics
 
 
 class Memory(nn.Module):

@@ -111,7 +111,8 @@ class Inclusive(SamplingLearner):
         metrics = likelihood_step(self, batch, x, self.config.control_weight)
         metrics |= {"generator_loss": self.step_generator(proposal, x, h, rng)}
         distance = (x - proposal.x).flatten(1).norm(dim=1).mean()
-        return _checked(metrics | {"revision_distance": distance}, batch, proposal.x, x, h)
+        metrics |= {"revision_distance": distance, **self.revise.diagnostics}
+        return _checked(metrics, batch, proposal.x, x, h)
 
     def propose(self, n: int, rng: Rng) -> Proposal:
         """Samples of the generator as it is in training."""

@@ -130,7 +130,7 @@ class Iteration:
             for mine, value in zip((layer.running_mean, layer.running_var), held, strict=True):
                 mine.copy_(value)  # type: ignore[operator]
         proposed = mean if noise is None else mean + self.generator.sigma * noise
-        x, revised = self.revision(u, q, self.sampler, proposed, h, Tape(draws))  # type: ignore[arg-type]
+        x, revised, diagnostics = self.revision.revised(u, q, self.sampler, proposed, h, Tape(draws))  # type: ignore[arg-type]
         replicas = replicas_of(self.potential)
 
         def likelihood(parameters: Tensors) -> tuple[Tensor, tuple[Tensor, ...]]:
@@ -154,6 +154,7 @@ class Iteration:
             "potential_loss": potential_loss,
             "generator_loss": generator_loss,
             "revision_distance": (x - proposed).flatten(1).norm(dim=1).mean(),
+            **diagnostics,
         }
         return Iterated({"potential": gradients_u, "generator": gradients_q}, after, metrics, proposed, x, revised)
 

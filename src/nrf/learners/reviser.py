@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from nrf.learners.revision import Revision
+from nrf.learners.revision import Revised, Revision
 from nrf.models import LatentGenerator, frozen
 from nrf.networks import Snapshot
 from nrf.samplers import Sampler
@@ -19,7 +19,7 @@ from nrf.seeds import Drawn, Rng, Tape, shapes_drawn
 
 log = logging.getLogger(__name__)
 
-Steps = Callable[[Tensor, Tensor, list[Tensor]], tuple[Tensor, Tensor]]
+Steps = Callable[[Tensor, Tensor, list[Tensor]], Revised]
 
 
 class Reviser:
@@ -33,10 +33,16 @@ class Reviser:
         generator: ``q(x, h)``.
         sampler: Any sampler.
         revision: Target and length.
+
+    Attributes:
+        diagnostics: What the sampler said about the chains of the last call, such as ``acceptance``.
     """
+
+    diagnostics: dict[str, Tensor]
 
     def __init__(self, potential: nn.Module, generator: LatentGenerator, sampler: Sampler, revision: Revision) -> None:
         self.potential, self.generator, self.sampler, self.revision = potential, generator, sampler, revision
+        self.diagnostics = {}
         self._compiled: dict[tuple[torch.Size, torch.Size], tuple[Steps, list[Drawn]]] = {}
         self._snapshots: tuple[Snapshot, Snapshot] | None = None
         self._still: Snapshot | None = None
@@ -63,9 +69,10 @@ class Reviser:
         """Revise ``(x, h)``; where gradients are in closed form, in full precision whatever surrounds the call."""
         mixed = torch.is_autocast_enabled(x.device.type) and not hasattr(self.potential, "gradient")
         with torch.autocast(x.device.type, torch.bfloat16, enabled=mixed):
-            return self._revised(x, h, rng)
+            x, h, self.diagnostics = self._revised(x, h, rng)
+        return x, h
 
-    def _revised(self, x: Tensor, h: Tensor, rng: Rng) -> tuple[Tensor, Tensor]:
+    def _revised(self, x: Tensor, h: Tensor, rng: Rng) -> Revised:
         if self._snapshots is None:
             return self._step_by_step(x, h, rng)
         potential, generator = self._snapshots
@@ -79,17 +86,17 @@ class Reviser:
         with torch.no_grad():
             return steps(x, h, Tape.record(shapes, rng).draws)
 
-    def _step_by_step(self, x: Tensor, h: Tensor, rng: Rng) -> tuple[Tensor, Tensor]:
+    def _step_by_step(self, x: Tensor, h: Tensor, rng: Rng) -> Revised:
         if x.ndim != 4 or not hasattr(self.potential, "gradient"):
             with frozen(self.potential, self.generator):
-                return self.revision(self.potential, self.generator, self.sampler, x, h, rng)
+                return self.revision.revised(self.potential, self.generator, self.sampler, x, h, rng)
         # Images and convolutions with the channels last: a quarter less time on processors.
         self._still = self._still or Snapshot(self.potential)
         self._still.refresh()
         with frozen(self.generator):
             x = x.contiguous(memory_format=torch.channels_last)
-            x, h = self.revision(self._still.copy, self.generator, self.sampler, x, h, rng)
-        return x.contiguous(), h
+            found = self.revision.revised(self._still.copy, self.generator, self.sampler, x, h, rng)
+        return found._replace(x=found.x.contiguous())
 
     def _prepare(self, key: tuple[torch.Size, torch.Size], x: Tensor, h: Tensor) -> bool:
         """Compile for positions of these shapes; False if it does not work, and then never again."""
@@ -97,8 +104,8 @@ class Reviser:
         potential, generator = (snapshot.copy for snapshot in self._snapshots)
         revision, sampler = self.revision, self.sampler
 
-        def steps(x: Tensor, h: Tensor, draws: list[Tensor]) -> tuple[Tensor, Tensor]:
-            return revision(potential, generator, sampler, x, h, Tape(draws))  # type: ignore[arg-type]
+        def steps(x: Tensor, h: Tensor, draws: list[Tensor]) -> Revised:
+            return revision.revised(potential, generator, sampler, x, h, Tape(draws))  # type: ignore[arg-type]
 
         with torch.no_grad():
             shapes = shapes_drawn(lambda rng: revision(potential, generator, sampler, x, h, rng), x.device)  # type: ignore[arg-type]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from torch import Tensor, nn
 
@@ -12,11 +12,25 @@ from nrf.fields import anneal
 from nrf.learners.first_layer import first_layer, revise_through
 from nrf.models import LatentGenerator, Potential
 from nrf.networks import NoiseLevelPotential, require_levels
-from nrf.samplers import CoopNet, GradFn, Sampler, run
+from nrf.samplers import CoopNet, GradFn, Position, Sampler, run
 from nrf.seeds import Rng
 from nrf.targets import ConditionalTarget, JointTarget, PotentialTarget
 
 Target = Literal["x", "joint", "conditional"]
+
+
+class Revised(NamedTuple):
+    """What a revision gives.
+
+    Attributes:
+        x: Revised events.
+        h: Their codes; as they were, where x alone is revised.
+        diagnostics: What the sampler says about its chains, such as ``acceptance`` (:meth:`Sampler.diagnostics`).
+    """
+
+    x: Tensor
+    h: Tensor
+    diagnostics: dict[str, Tensor]
 
 
 @dataclass(frozen=True)
@@ -60,8 +74,9 @@ class Revision:
                 "with sampler:coopnet, and x or joint with any other sampler"
             )
         if self.target == "joint" and sampler.exact:
+            needs = "accepts or rejects by the log-density" if sampler.adjusted else "is defined by exact gradients"
             raise InputError(
-                f"{type(sampler).__name__} is defined by exact gradients and the joint target gives stochastic ones; "
+                f"{type(sampler).__name__} {needs} and the joint target gives stochastic gradients alone; "
                 "use sampler:sgld or sampler:sghmc, or --revision.target x"
             )
         if self.target != "x":
@@ -77,9 +92,31 @@ class Revision:
         rng: Rng,
     ) -> tuple[Tensor, Tensor]:
         """Revise ``(x, h)``; with target ``x`` the codes come back as they were."""
+        return self.revised(potential, generator, sampler, x, h, rng)[:2]
+
+    def revised(
+        self,
+        potential: nn.Module,
+        generator: LatentGenerator,
+        sampler: Sampler,
+        x: Tensor,
+        h: Tensor,
+        rng: Rng,
+    ) -> Revised:
+        """Revise ``(x, h)``, and say how the chains have gone.
+
+        Args:
+            potential: ``u``.
+            generator: ``q(x, h)``; not looked at with target ``x``.
+            sampler: Any sampler that fits the target.
+            x: Where the chains start.
+            h: The codes.
+            rng: All randomness.
+        """
+        position: Position = (x,) if self.target == "x" else (x, h)
         if self.start_level != 0:
-            field, position = require_levels(potential), (x,) if self.target == "x" else (x, h)
-            revised = anneal(
+            field = require_levels(potential)
+            found = anneal(
                 field,
                 sampler,
                 position,
@@ -88,12 +125,12 @@ class Revision:
                 start=self.levels_of(field) - 1,
                 target=lambda level: self._target(level, generator, sampler, rng),
             )
-        elif self.target == "x" and (layer := first_layer(potential, sampler)) is not None:
-            return revise_through(layer, potential, sampler, x, self.n_steps, rng), h
-        else:
-            target = self._target(potential, generator, sampler, rng)
-            revised = run(sampler, (x,) if self.target == "x" else (x, h), target, self.n_steps, rng).position
-        return revised[0], revised[1] if len(revised) > 1 else h
+            return Revised(found[0], found[1] if len(found) > 1 else h, {})
+        if self.target == "x" and (layer := first_layer(potential, sampler)) is not None:
+            return Revised(revise_through(layer, potential, sampler, x, self.n_steps, rng), h, {})
+        chain = run(sampler, position, self._target(potential, generator, sampler, rng), self.n_steps, rng)
+        diagnostics = sampler.diagnostics(chain) if self.n_steps > 0 else {}
+        return Revised(chain.position[0], chain.position[1] if len(chain.position) > 1 else h, diagnostics)
 
     def levels_of(self, potential: NoiseLevelPotential) -> int:
         """How many levels a revision of this potential goes through."""

@@ -12,7 +12,7 @@ from nrf.metrics.density import (
     mixture_log_density,
 )
 from nrf.metrics.detection import auroc, flagged_metrics, nearest_neighbour_score
-from nrf.metrics.gaussian import fitted_gaussian_kl, perfect_kl
+from nrf.metrics.fitted_gaussian import fitted_gaussian_kl, perfect_kl
 from nrf.metrics.modes import ModeCoverage, mode_coverage, most_covered
 
 __all__ = [

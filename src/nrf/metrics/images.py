@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from nrf.errors import InputError
+from nrf.errors import InputError, needs
 
 Extractor = Callable[[Tensor], tuple[Tensor, Tensor]]
 """From images ``(n, 3, height, width)`` in [−1, 1] to features ``(n, d)`` and logits ``(n, classes)``."""
@@ -123,7 +123,5 @@ def _require_rows(real: Tensor, fake: Tensor) -> None:
 
 
 def _torchmetrics(module: str) -> Any:
-    try:
+    with needs("images", "a score of images"):
         return importlib.import_module(f"torchmetrics.{module}")
-    except ImportError as error:
-        raise InputError("metrics of images need torchmetrics: pip install 'nrf[images]'") from error

@@ -182,8 +182,9 @@ def resized(images: Tensor, side: int) -> Tensor:
     return images
 
 
-def read_inception(path: Path) -> Inception:
+def read_inception(path: Path | str) -> Inception:
     """The network with the weights of a file, of which nothing but tensors is read."""
+    path = Path(path)
     if not path.is_file():
         raise InputError(f"{path} does not exist; give the file of Inception's weights, pt_inception-2015-12-05-*.pth")
     try:

@@ -14,9 +14,9 @@ from nrf.networks.layers import data_dependent_init
 from nrf.networks.levels import LevelsCNNPotential, LevelsMLPPotential, NoiseLevelPotential, require_levels
 from nrf.networks.mlp import MLPGenerator, MLPPotential
 from nrf.networks.resnet import ResNetGenerator, ResNetPotential
-from nrf.networks.snapshot import Snapshot
 from nrf.networks.stacked import replica_state, stack
 from nrf.networks.statistics import Statistics, batch_norms, called_with, held, note_statistics, pass_noted
+from nrf.networks.still import Snapshot
 
 POTENTIALS: dict[str, type[PotentialConfig]] = {
     "mlp": MLPPotential,

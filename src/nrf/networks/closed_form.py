@@ -52,6 +52,16 @@ class PlainPotential(Scalar):
         return found if self.confinement is None else found - x / self.confinement**2
 
     @torch.no_grad()
+    def value_and_gradient(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """``u`` and ``∇u`` row by row, by one pass forward and one back."""
+        out, pull_back = linearised(self.body, x)
+        value, grad = out.squeeze(-1), pull_back(torch.ones_like(out))
+        if self.confinement is not None:
+            value = value - x.flatten(1).square().sum(1) / (2 * self.confinement**2)
+            grad = grad - x / self.confinement**2
+        return value.to(x.dtype), grad
+
+    @torch.no_grad()
     def gradient_behind(self, layer: nn.Module, out: Tensor) -> Tensor:
         """The gradient in the output of one of the body's layers, where that output is given."""
         layers = list(self.body.children())

@@ -1,4 +1,4 @@
-"""Replicas: several networks of one architecture as a single module with stacked parameters.
+"""Stacked layers, the technique behind replicas: networks of one architecture as a single module.
 
 A stacked network takes the rows of all replicas, those of the first one first, and every replica's rows meet its own
 weights only. What works row by row (activations, pooling, reshaping, sums) needs no change, so only the layers with

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from nrf.samplers.baoab import BAOAB
-from nrf.samplers.base import Chain, GradFn, Position, Sampler, polynomial, require_gradient, run
+from nrf.samplers.base import Chain, Density, GradFn, Position, Sampler, polynomial, require_gradient, run
 from nrf.samplers.coopnet import CoopNet
 from nrf.samplers.hmc import HMC
 from nrf.samplers.langevin import Langevin
+from nrf.samplers.mala import MALA
+from nrf.samplers.second_order_langevin import SecondOrderLangevin
 from nrf.samplers.sghmc import SGHMC
 from nrf.samplers.sgld import SGLD
 
@@ -14,6 +16,8 @@ SAMPLERS: dict[str, type[Sampler]] = {
     "sgld": SGLD,
     "sghmc": SGHMC,
     "langevin": Langevin,
+    "second-order-langevin": SecondOrderLangevin,
+    "mala": MALA,
     "hmc": HMC,
     "coopnet": CoopNet,
     "baoab": BAOAB,
@@ -22,15 +26,18 @@ SAMPLERS: dict[str, type[Sampler]] = {
 __all__ = [
     "BAOAB",
     "HMC",
+    "MALA",
     "SAMPLERS",
     "SGHMC",
     "SGLD",
     "Chain",
     "CoopNet",
+    "Density",
     "GradFn",
     "Langevin",
     "Position",
     "Sampler",
+    "SecondOrderLangevin",
     "polynomial",
     "require_gradient",
     "run",

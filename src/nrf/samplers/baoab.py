@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from nrf.samplers.base import Chain, GradFn, WithMomentum, noise
+from nrf.samplers.base import Chain, GradFn, Position, WithMomentum, at_rest, noise
 from nrf.seeds import Rng
+
+
+class Velocity(NamedTuple):
+    """State of :class:`BAOAB`: the velocity of each block, in units of position per √δ."""
+
+    velocity: Position
 
 
 @dataclass(frozen=True)
@@ -31,15 +38,20 @@ class BAOAB(WithMomentum):
         tensor([3.])
     """
 
+    def init(self, position: Position) -> Chain:
+        return Chain(position, Velocity(at_rest(position)))
+
     def step(self, chain: Chain, grad_fn: GradFn, l: int, rng: Rng) -> Chain:
         times = [math.sqrt(size) for size in self.step_sizes(l, len(chain.position))]
+        before = self.state_of(chain, Velocity).velocity
         grads = grad_fn(chain.position, l)
         kick, variance = 0.5 if l == 0 else 1.0, self.friction * (2 - self.friction) * self.temperature
-        positions, momenta = [], []
-        for z, v, delta, time in zip(chain.position, self.momentum_of(chain), grads, times, strict=True):
+        positions, velocities = [], []
+        for z, v, delta, time in zip(chain.position, before, grads, times, strict=True):
             v = v + kick * time * delta
             z = z + time / 2 * v
             v = (1 - self.friction) * v + noise(v, variance, rng)
             positions.append(z + time / 2 * v)
-            momenta.append(v)
-        return self.confined(positions, momenta)
+            velocities.append(v)
+        position, velocity = self.confined(positions, velocities)
+        return Chain(position, Velocity(velocity))

@@ -1,7 +1,7 @@
 """What every sampler shares: the state, the contract, the step-size schedule, the box, and the loop.
 
 A sampler is a frozen record of hyper-parameters with two pure functions, ``init`` and ``step``, over an explicit state
-and an explicit source of randomness. It sees a gradient function, never a network.
+and an explicit source of randomness. It sees a gradient function, or a log-density with its gradient, never a network.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor
 
+from nrf.deprecation import deprecated
 from nrf.errors import InputError
 from nrf.seeds import Rng, randn
 
@@ -25,11 +26,45 @@ GradFn = Callable[[Position, int], Position]
 """Ascent direction of the log-density at a position, at step ``l`` counted from 0."""
 
 
+State = TypeVar("State")
+
+
+@runtime_checkable
+class Density(Protocol):
+    """A gradient function that also gives the log-density it is the gradient of: what an accept–reject step needs."""
+
+    def __call__(self, position: Position, l: int) -> Position: ...
+
+    def value_and_gradient(self, position: Position) -> tuple[Tensor, Position]:
+        """``log p`` of each row up to one constant, ``(n,)``, and its gradient, from one evaluation."""
+        ...
+
+
 class Chain(NamedTuple):
-    """The whole state of a batch of parallel chains."""
+    """A batch of parallel chains between two steps.
+
+    Attributes:
+        position: Where they are.
+        state: What else the sampler carries from step to step, of a type that is the sampler's own
+            (:class:`Momentum`, say); ``None`` for one without memory.
+    """
 
     position: Position
-    momentum: Position | None = None
+    state: object = None
+
+    @property
+    def momentum(self) -> Position | None:
+        """The momentum of a sampler that has one; deprecated, read ``state`` instead."""
+        deprecated("Chain.momentum", "Chain.state, whose type is the sampler's own")
+        state: Any = self.state
+        found: Position | None = getattr(state, "momentum", getattr(state, "velocity", state))
+        return found
+
+
+class Momentum(NamedTuple):
+    """State of :class:`SecondOrder` samplers: the last move of each block, in units of position."""
+
+    momentum: Position
 
 
 @dataclass(frozen=True)
@@ -54,6 +89,9 @@ class Sampler(ABC):
     """What happens at the walls of the box."""
 
     exact: ClassVar[bool] = False
+    """Whether the sampler is defined by exact gradients, and refuses a target that estimates them."""
+    adjusted: ClassVar[bool] = False
+    """Whether it accepts or rejects by the log-density, and so needs a target that gives it (:class:`Density`)."""
 
     def __post_init__(self) -> None:
         sizes = [("step_size", self.step_size), ("latent_step_size", self.latent_step_size)]
@@ -74,6 +112,25 @@ class Sampler(ABC):
     @abstractmethod
     def step(self, chain: Chain, grad_fn: GradFn, l: int, rng: Rng) -> Chain:
         """The chains after step ``l``; the state given is left as it was."""
+
+    def state_of(self, chain: Chain, kind: type[State]) -> State:
+        """The chain's state, which only this sampler's ``init`` and ``step`` give it.
+
+        Args:
+            chain: The chain.
+            kind: The type of this sampler's state.
+
+        Raises:
+            InputError: The chain has no state, or another sampler's.
+        """
+        if not isinstance(chain.state, kind):
+            name = type(self).__name__
+            raise InputError(f"{name} needs a chain with a state of its own ({kind.__name__}): start it with init()")
+        return chain.state
+
+    def diagnostics(self, chain: Chain) -> dict[str, Tensor]:
+        """Named scalars about how the chain has gone; learners log them with their metrics. Most samplers have none."""
+        return {}
 
     def step_sizes(self, l: int, n_blocks: int) -> tuple[float, ...]:
         """The step size of each block at step ``l``."""
@@ -111,6 +168,11 @@ def noise(like: Tensor, variance: float, rng: Rng) -> Tensor | float:
     return math.sqrt(variance) * randn(like.shape, rng, like.dtype)
 
 
+def at_rest(position: Position) -> Position:
+    """No momentum in any block."""
+    return tuple(torch.zeros_like(z) for z in position)
+
+
 @dataclass(frozen=True)
 class FirstOrder(Sampler):
     """The Euler–Maruyama step of overdamped Langevin dynamics, ``z ← z + δΔ + √(2δτ) η``."""
@@ -143,35 +205,32 @@ class WithMomentum(Sampler):
         if not 0 <= self.friction <= 1:
             raise InputError(f"friction must lie in [0, 1], got {self.friction}")
 
-    def init(self, position: Position) -> Chain:
-        return Chain(position, tuple(torch.zeros_like(z) for z in position))
-
-    def momentum_of(self, chain: Chain) -> Position:
-        """The chain's momentum, which only ``init`` gives it."""
-        if chain.momentum is None:
-            raise InputError(f"{type(self).__name__} needs a chain with momentum: start it with init()")
-        return chain.momentum
-
-    def confined(self, positions: list[Tensor], momenta: list[Tensor]) -> Chain:
-        """The chain with x in the box, and its momentum turned round where a wall turned x."""
+    def confined(self, positions: list[Tensor], momenta: list[Tensor]) -> tuple[Position, Position]:
+        """Both with x in the box, and its momentum turned round where a wall turned x."""
         positions[0], turned = self.confine(positions[0])
         if turned is not None:
             momenta[0] = torch.where(turned, -momenta[0], momenta[0])
-        return Chain(tuple(positions), tuple(momenta))
+        return tuple(positions), tuple(momenta)
 
 
 @dataclass(frozen=True)
 class SecondOrder(WithMomentum):
     """Second-order Langevin dynamics with friction: ``v ← (1−β)v + δΔ + √(2βδτ) η``, then ``z ← z + v``; ``v⁰ = 0``."""
 
+    def init(self, position: Position) -> Chain:
+        return Chain(position, Momentum(at_rest(position)))
+
     def step(self, chain: Chain, grad_fn: GradFn, l: int, rng: Rng) -> Chain:
         sizes = self.step_sizes(l, len(chain.position))
+        before = self.state_of(chain, Momentum).momentum
         grads = grad_fn(chain.position, l)
         momenta = [
             (1 - self.friction) * v + size * delta + noise(v, 2 * self.friction * size * self.temperature, rng)
-            for v, delta, size in zip(self.momentum_of(chain), grads, sizes, strict=True)
+            for v, delta, size in zip(before, grads, sizes, strict=True)
         ]
-        return self.confined([z + v for z, v in zip(chain.position, momenta, strict=True)], momenta)
+        moved = [z + v for z, v in zip(chain.position, momenta, strict=True)]
+        position, momentum = self.confined(moved, momenta)
+        return Chain(position, Momentum(momentum))
 
 
 def run(
@@ -203,11 +262,25 @@ def run(
 
 
 def require_gradient(sampler: Sampler, grad_fn: GradFn) -> None:
-    """Refuse a pair that cannot mean what it says: an exact sampler on a stochastic gradient."""
+    """Refuse a pair that cannot mean what it says: an exact sampler on a stochastic gradient, or without a density."""
+    name, target = type(sampler).__name__, getattr(grad_fn, "__name__", type(grad_fn).__name__)
     if sampler.exact and not getattr(grad_fn, "exact", True):
-        stochastic: dict[str, str] = {"Langevin": "SGLD", "HMC": "SGHMC"}
-        name = type(sampler).__name__
+        instead = STOCHASTIC.get(name, "a stochastic-gradient sampler")
         raise InputError(
-            f"{name} is defined by exact gradients and {type(grad_fn).__name__} gives a stochastic one; "
-            f"use {stochastic.get(name, 'a stochastic-gradient sampler')}, or an exact target"
+            f"{name} is defined by exact gradients and {target} gives a stochastic one; "
+            f"use {instead}, or an exact target"
         )
+    if sampler.adjusted and not isinstance(grad_fn, Density):
+        raise InputError(
+            f"{name} accepts or rejects by the log-density and {target} gives a gradient alone; "
+            "give it a target with value_and_gradient, such as PotentialTarget"
+        )
+
+
+STOCHASTIC = {
+    "Langevin": "SGLD",
+    "SecondOrderLangevin": "SGHMC",
+    "MALA": "SGLD",
+    "HMC": "SGHMC",
+}
+"""What to use in place of an exact sampler, where gradients are estimates."""

@@ -19,6 +19,6 @@ class SGHMC(SecondOrder):
         >>> from nrf.samplers import SGHMC, run
         >>> climb = SGHMC(step_size=0.5, friction=0.5, temperature=0.0)
         >>> chain = run(climb, (torch.tensor([4.0]),), lambda z, l: (-z[0],), 2, torch.Generator())
-        >>> chain.position[0], chain.momentum[0]
+        >>> chain.position[0], chain.state.momentum[0]
         (tensor([0.]), tensor([-2.]))
     """

@@ -58,17 +58,18 @@ def versions() -> dict[str, str]:
     }
 
 
-def write(path: Path, checkpoint: Checkpoint) -> None:
+def write(path: Path | str, checkpoint: Checkpoint) -> None:
     """Write atomically: at any moment, ``path`` is either absent, the old file, or the whole new one."""
     tensors = {k: v.detach().cpu().contiguous() for k, v in checkpoint.tensors.items()}
     meta = json.loads(json.dumps({**checkpoint.meta, "version": VERSION, "versions": versions()}))
     meta["digest"] = _digest(tensors, meta)
     content = save(tensors, metadata={"format": FORMAT, "nrf": json.dumps(meta)})
-    write_atomically(path, content)
+    write_atomically(Path(path), content)
 
 
-def read(path: Path) -> Checkpoint:
+def read(path: Path | str) -> Checkpoint:
     """Read and check; every way a file can be wrong has its own words."""
+    path = Path(path)
     if not path.is_file():
         raise DamagedError(f"{path}: no such checkpoint")
     header, tensors = _read_safetensors(path)

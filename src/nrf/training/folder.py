@@ -19,8 +19,8 @@ log = logging.getLogger(__name__)
 class RunFolder:
     """Paths and small files of one run; tensors are the checkpoint module's business."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path | str) -> None:
+        self.path = path = Path(path)
         self.config_path = path / "config.json"
         self.metrics_path = path / "metrics.jsonl"
         self.checkpoints = path / "checkpoints"

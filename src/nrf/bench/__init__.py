@@ -1,5 +1,0 @@
-"""How fast it is: ratios measured in one run, against the machine and against what people would use instead."""
-
-from nrf.bench.run import SECTIONS, bench
-
-__all__ = ["SECTIONS", "bench"]

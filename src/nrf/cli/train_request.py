@@ -1,0 +1,61 @@
+"""What `nrf train PRESET` reads: a preset's fields as options, and what else a run is told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Union
+
+import tyro
+
+from nrf.learners import LEARNERS, InclusiveConfig
+from nrf.runs.spec import GeneratorChoice, PotentialChoice, Preset
+from nrf.samplers import SAMPLERS
+
+
+def _by_name(registry: Mapping[str, type]) -> Any:
+    """Any one of a registry's classes, chosen as a whole by its name there: `sampler:sghmc`."""
+    return Union[tuple(Annotated[kind, tyro.conf.subcommand(name)] for name, kind in registry.items())]  # noqa: UP007
+
+
+@dataclass(frozen=True)
+class PresetOptions(Preset):
+    """Everything a run is made from. Each field can be overridden on the command line.
+
+    The kind of network is fixed and its fields can be overridden; sampler and learner can be exchanged as a whole.
+    """
+
+    if not TYPE_CHECKING:
+        potential: Annotated[PotentialChoice, tyro.conf.AvoidSubcommands]
+        generator: Annotated[GeneratorChoice, tyro.conf.AvoidSubcommands]
+        sampler: _by_name(SAMPLERS)
+        learner: _by_name(LEARNERS) = field(default_factory=InclusiveConfig)
+
+    @classmethod
+    def of(cls, preset: Preset) -> PresetOptions:
+        """Options whose defaults are those of a preset."""
+        return cls(**_values(preset))
+
+    def as_preset(self) -> Preset:
+        """The preset that they are."""
+        return Preset(**_values(self))
+
+
+def _values(preset: Preset) -> dict[str, Any]:
+    return {f.name: getattr(preset, f.name) for f in fields(Preset)}
+
+
+@dataclass(frozen=True)
+class TrainRequest:
+    """What `nrf train PRESET` is asked for."""
+
+    out: Path
+    """Folder of the run."""
+    preset: Annotated[PresetOptions, tyro.conf.arg(name="")]
+    resume: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Go on with the run in the folder; its own settings are the defaults, so overrides need not be repeated."""
+    device: str = "cpu"
+    """Where to compute: cpu, cuda, mps, …"""
+    quiet: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """No progress bar."""

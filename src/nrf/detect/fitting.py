@@ -1,0 +1,217 @@
+"""The steps of a fit, each of which gives the next one what it needs: split, encode, train, calibrate, threshold.
+
+:class:`nrf.detect.NRFDetector` calls them in this order and holds what comes out, a :class:`~nrf.detect.fitted.Fitted`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from nrf.detect.calibration import FALSE_ALARM_RATE, SMALLEST_SPLIT, CalibratedOn, rows_to_hold_out
+from nrf.detect.checkup import check_training
+from nrf.detect.defaults import spacing_of, spec_for
+from nrf.detect.fitted import Calibrated, Combine, Fitted, Own, Provenance, calibrate
+from nrf.detect.replicas import Replicas, train_replicas
+from nrf.detect.rows import RowReader
+from nrf.detect.settings import Training
+from nrf.detect.tables.frame import taken
+from nrf.errors import InputError
+from nrf.runs.spec import PairSpec
+from nrf.training import Trainer
+
+Places = NDArray[np.intp]
+Watch = Callable[[Fitted, dict[str, float]], bool]
+"""Is given the model as it is, and a line of metrics; ends training by True."""
+
+
+def split_rows(X: Any, seed: int, fraction: float | None, rate: float | None) -> tuple[Places, Places]:
+    """Which rows are trained on, and which are held out to calibrate on.
+
+    Args:
+        X: Checked rows.
+        seed: Of the split.
+        fraction: Of the rows that is held out, if it is given.
+        rate: False-alarm rate that the held-out rows are to keep, if there is one.
+    """
+    n_rows = len(X)
+    if not n_rows and getattr(X, "ndim", 2) == 4:
+        raise InputError("there are no images; give at least 2")
+    if n_rows < 2:
+        raise InputError(f"training needs at least 2 rows, got n_samples={n_rows}")
+    order = np.random.RandomState(seed).permutation(n_rows)
+    n_held = rows_to_hold_out(n_rows, fraction, rate)
+    return order[n_held:], order[:n_held]
+
+
+@dataclass(frozen=True)
+class EncodedRows:
+    """Rows as numbers, and the seed of each model that is trained on them."""
+
+    learned: Tensor
+    """Training rows."""
+    seen: Tensor
+    """What the networks see of them: without novelties, and with noise on discrete columns."""
+    held: Tensor
+    """Held-out rows."""
+    seeds: tuple[int, ...]
+
+
+def encode_rows(
+    reader: RowReader, X: Any, learned: Places, held: Places, state: np.random.RandomState, n_estimators: int
+) -> EncodedRows:
+    """Encode rows for training.
+
+    Args:
+        reader: What was learned of training rows.
+        X: Checked rows.
+        learned: Which of them are trained on.
+        held: Which are held out.
+        state: Draws the seeds, then the noise.
+        n_estimators: How many models there will be.
+    """
+    rows = reader.read(taken(X, learned))
+    seeds = tuple(int(s) for s in state.randint(0, 2**31 - 1, size=n_estimators))
+    seen = rows
+    if reader.encoder is not None:
+        seen = rows[:, reader.encoder.learned]
+        noise = state.standard_normal(size=tuple(seen.shape)).astype(np.float32) * reader.encoder.jitter()
+        seen = seen + torch.from_numpy(noise).to(rows.device)
+    return EncodedRows(rows, seen, reader.read(taken(X, held)) if len(held) else rows[:0], seeds)
+
+
+def calibration_part(rows: EncodedRows, before: Calibrated | None) -> tuple[Tensor, CalibratedOn]:
+    """Rows to calibrate on: held-out ones, with those of earlier calls; training rows only where there are none.
+
+    Args:
+        rows: Of this fit.
+        before: Calibration of the fit that this one adds rows to, if it does.
+    """
+    held = rows.held
+    if before is None:
+        return (held, "held-out rows") if len(held) else (rows.learned, "training rows")
+    if not len(held):
+        if before.rows is None:
+            raise InputError(
+                f"with fewer than {SMALLEST_SPLIT} rows none is held out, and this detector was saved without its "
+                "calibration rows: nothing is left to calibrate on. Give more rows, or fit it with "
+                "keep_examples=True before it is saved"
+            )
+        return before.rows, before.on
+    if before.rows is not None and before.on != "training rows":
+        held = torch.cat([before.rows, held])
+    return held, "held-out rows"
+
+
+@dataclass(frozen=True)
+class Job:
+    """All that a training is given beside its settings, and all that makes a :class:`Fitted` of its networks."""
+
+    reader: RowReader
+    rows: EncodedRows
+    calibration: tuple[Tensor, CalibratedOn]
+    """Encoded rows to calibrate on, and which those are."""
+    threshold: tuple[float | None, float | None]
+    """False-alarm rate or contamination, of which one is None."""
+    X: Any
+    """Checked rows, which a threshold by contamination flags a share of."""
+    combine: Combine
+    own: Own
+    before: Replicas | None
+    """Networks to go on from."""
+    n_features_in: int
+    feature_names_in: tuple[str, ...] | None
+    provenance: Provenance
+
+    def build(self, spec: PairSpec) -> Replicas:
+        """Networks before training."""
+        return Replicas.of(spec, self.rows.seen, self.rows.seeds, *self.own, self.reader.surprises)
+
+    def fitted(self, replicas: Replicas, spec: PairSpec, n_iter: int, history: list[dict[str, float]]) -> Fitted:
+        """The record of networks that were trained: what they know, their calibration, the threshold."""
+        if self.reader.surprises:
+            replicas.know(self.rows.learned, self.before)
+        calibrated = calibrate(replicas, self.reader.encoder, self.combine, *self.calibration)
+        rate, contamination = self.threshold
+        found = Fitted(
+            reader=self.reader,
+            replicas=replicas,
+            spec=spec,
+            combine=self.combine,
+            calibrated=calibrated,
+            rule=calibrated.rule(FALSE_ALARM_RATE if rate is None else rate),
+            n_features_in=self.n_features_in,
+            feature_names_in=self.feature_names_in,
+            own=self.own,
+            n_iter=n_iter,
+            history=tuple(history),
+            provenance=self.provenance,
+        )
+        return found if contamination is None else found.with_share(contamination, self.X)
+
+
+def train(
+    job: Job, training: Training, max_iter: int | None, *, verbose: int | None = None, watch: Watch | None = None
+) -> Fitted:
+    """Train, in several attempts if need be, and make the record of it.
+
+    Args:
+        job: What to train on.
+        training: Settings that differ from the defaults.
+        max_iter: Length of training; by the number of rows if None.
+        verbose: As for :class:`nrf.detect.NRFDetector`.
+        watch: Looks on about once an epoch.
+    """
+    seen = job.rows.seen
+    spec = spec_for(len(seen), tuple(seen.shape[1:]), training.given() | {"iterations": max_iter}, spacing_of(seen))
+    attempts, warned = _Attempts(job, watch), list[str]()
+    trained = train_replicas(
+        spec,
+        seen,
+        job.rows.seeds,
+        attempts.build,
+        verbose=verbose,
+        on_log=attempts.on_log,
+        warn=warned.append,
+    )
+    fitted = job.fitted(trained.replicas, trained.spec, trained.n_iter, attempts.history)
+
+    def untrained() -> Replicas:
+        replicas = job.build(trained.spec)
+        if job.reader.surprises:
+            replicas.know(job.rows.learned)
+        return replicas
+
+    health = check_training(fitted.replicas, untrained, job.rows.held, groups=job.reader.groups, warn=warned.append)
+    return replace(fitted, health=health, warnings=tuple(warned))
+
+
+class _Attempts:
+    """The attempts of a training, one after the other: their networks, and the metrics of the last one."""
+
+    def __init__(self, job: Job, watch: Watch | None) -> None:
+        self.job, self.watch = job, watch
+        self.history: list[dict[str, float]] = []
+
+    def build(self, spec: PairSpec) -> Replicas:
+        """The networks of a new attempt."""
+        self.history = []
+        self.spec, self.replicas = spec, self.job.build(spec)
+        if self.job.before is not None:
+            self.replicas.go_on_from(self.job.before)
+        return self.replicas
+
+    def on_log(self, trainer: Trainer, row: Mapping[str, float]) -> bool:
+        """Keep a line of metrics, and show the model as it is to whoever watches."""
+        numbers = {name: float(value) for name, value in row.items()}
+        self.history.append(numbers)
+        if self.watch is None:
+            return False
+        self.replicas.take_averages(trainer)
+        return self.watch(self.job.fitted(self.replicas, self.spec, trainer.step, self.history), numbers)

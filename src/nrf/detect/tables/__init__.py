@@ -1,0 +1,1 @@
+"""Tables as numbers: frames, columns, schemas, files, streams."""

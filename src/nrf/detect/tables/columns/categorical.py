@@ -1,0 +1,282 @@
+"""Columns of levels: strings, categories, and numbers, booleans or times that are to be treated as such."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import itertools
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from nrf.detect.tables.columns.base import (
+    Column,
+    FitOptions,
+    NewValues,
+    Placed,
+    TrainingColumn,
+    never_missing,
+    or_missing,
+)
+from nrf.detect.tables.columns.dropped import DroppedColumn
+from nrf.detect.tables.graph import Graph
+from nrf.detect.tables.values import (
+    Array,
+    Kind,
+    Objects,
+    Singles,
+    Value,
+    from_level,
+    missing_in,
+    same_levels,
+    to_levels,
+)
+from nrf.errors import InputError
+
+UNSEEN = "(unseen)"
+RARE = "(rare)"
+HASHED = "(one of the hashed levels)"
+RARE_COUNT, RARE_SHARE = 5, 0.01
+"""A level is rare if it was seen fewer than 5 times and in less than 1 % of the rows, or once."""
+POOL_ROWS, POOL_SHARE = 5, 0.005
+"""Rare levels share an output if so many rows hold one, and, unless there are many levels, this share of all rows."""
+LEAST_ROWS = 20
+"""With fewer rows no level is rare."""
+
+
+def level_hash(level: str) -> int:
+    """A 64-bit hash of a level, the same in every process and on every machine."""
+    digest = hashlib.blake2b(level.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "big")
+
+
+@dataclass(frozen=True)
+class CategoricalColumn(Column):
+    """Levels: an output each, or one per bucket where there are many; "rare" if some levels were too rare to learn
+    from; "missing" if it was seen; then "unseen".
+
+    Where rare levels share an output, a level that was not there at fit belongs to it too: the next rare level is
+    nothing new, and how often they come was learned. Without it the levels are a closed set, and another one is a
+    novelty. A hashed column keeps a 64-bit hash of each level that is not rare, about 20 bytes per level in JSON.
+    """
+
+    name: str
+    levels: tuple[str, ...]
+    """Training levels that are not rare, sorted; empty if the column is hashed."""
+    hashed_buckets: int | None
+    """Number of buckets; ``None`` gives every level its own output."""
+    has_missing: bool
+    hashes: tuple[int, ...] = ()
+    """Hashes of the training levels that are not rare, sorted; empty unless the column is hashed."""
+    rare: bool = False
+    """Whether rare levels share an output."""
+    examples: tuple[str | None, ...] = ()
+    """The most frequent level of each bucket; empty if the column is not hashed, or it is unknown."""
+    holds: Kind = "categorical"
+    """What the table has there: strings, or numbers, booleans or times to be treated as levels."""
+
+    kind: ClassVar[Kind] = "categorical"
+
+    def __post_init__(self) -> None:
+        known: tuple[Any, ...] = self.levels if self.hashed_buckets is None else self.hashes
+        other: tuple[Any, ...] = self.hashes if self.hashed_buckets is None else self.levels
+        rising = all(a < b for a, b in itertools.pairwise(known))
+        if (
+            other
+            or not (known or self.rare)
+            or not rising
+            or (self.hashed_buckets is not None and self.hashed_buckets < 1)
+            or len(self.examples) not in (0, self.hashed_buckets)
+        ):
+            raise InputError(
+                f"column {self.name!r} needs sorted levels, or buckets, sorted hashes, and an example of each bucket "
+                "or none; fit the encoder again"
+            )
+
+    @classmethod
+    def fit(cls, given: TrainingColumn, options: FitOptions) -> CategoricalColumn | DroppedColumn:
+        """Find the levels; values of another kind are made levels."""
+        values = to_levels(given.kind, given.values)
+        counts = Counter(values.tolist())
+        has_missing = counts.pop(None, 0) > 0
+        if not counts:
+            return DroppedColumn(given.name, "all missing")
+        if len(counts) == 1 and not has_missing:
+            return DroppedColumn(given.name, "constant")
+        rare = _rare_levels(counts, len(values), options.max_levels)
+        levels = sorted(counts.keys() - rare)
+        if len(levels) <= options.max_levels:
+            return cls(given.name, tuple(levels), None, has_missing, rare=bool(rare), holds=given.kind)
+        n_buckets = options.hash_buckets
+        examples: list[str | None] = [None] * n_buckets
+        for level in sorted(levels, key=lambda v: (counts[v], v)):
+            examples[level_hash(level) % n_buckets] = level
+        hashes = tuple(sorted({level_hash(v) for v in levels}))
+        return cls(given.name, (), n_buckets, has_missing, hashes, bool(rare), tuple(examples), given.kind)
+
+    # --------------------------------------------------------------------------------------------------------- outputs
+
+    @property
+    def n_buckets(self) -> int:
+        """Outputs for levels of which no more is known than their hashes."""
+        return self.hashed_buckets or 0
+
+    @property
+    def width(self) -> int:
+        """Number of outputs for levels or buckets, and for rare levels."""
+        return (len(self.levels) if self.hashed_buckets is None else self.hashed_buckets) + self.rare
+
+    @property
+    def unseen(self) -> int:
+        """Which of the outputs is that of novelties: the last one."""
+        return self.width + self.has_missing
+
+    @property
+    def novelty_outputs(self) -> tuple[int, ...]:
+        """That of unseen levels."""
+        return (self.unseen,)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of the outputs."""
+        if self.hashed_buckets is None:
+            names = [f"{self.name}={level}" for level in self.levels]
+        else:
+            names = [f"{self.name}#{bucket}" for bucket in range(self.hashed_buckets)]
+        if self.rare:
+            names.append(f"{self.name} {RARE}")
+        if self.has_missing:
+            names.append(f"{self.name} (missing)")
+        return (*names, f"{self.name} {UNSEEN}")
+
+    def places(self, values: Objects) -> npt.NDArray[np.intp]:
+        """For each value, which of the outputs is 1."""
+        found = {value: self.place(value) for value in set(values)}
+        return np.fromiter(map(found.__getitem__, values), np.intp, count=len(values))
+
+    def place(self, level: str | None) -> int:
+        """Which of the outputs is 1 for a level; ``None`` is a missing value."""
+        if level is None:
+            return self.width if self.has_missing else self.unseen
+        if self.hashed_buckets is None:
+            i = bisect_left(self.levels, level)
+            return i if i < len(self.levels) and self.levels[i] == level else self.place_of_others
+        code = level_hash(level)
+        i = bisect_left(self.hashes, code)
+        return code % self.hashed_buckets if i < len(self.hashes) and self.hashes[i] == code else self.place_of_others
+
+    @property
+    def place_of_others(self) -> int:
+        """Which of the outputs is 1 for rare levels and those that were not there at fit."""
+        return self.width - 1 if self.rare else self.unseen
+
+    # -------------------------------------------------------------------------------------------- encoding and decoding
+
+    def encode(self, values: Array, out: Singles, unexpected: Singles) -> None:
+        """1 in one of the outputs."""
+        out[np.arange(len(out)), self.places(values)] = 1
+        if not self.has_missing:
+            unexpected += missing_in(values)
+
+    @classmethod
+    def to_onnx(cls, graph: Graph, columns: Sequence[Placed[Self]]) -> None:
+        """One input of strings per column; the empty string is a missing value."""
+        _require_exportable([c.column for c in columns])
+        for column, _, start in columns:
+            x = graph.input(column.name, "STRING")
+            places = {level: column.place(level) for level in column.levels} | {"": column.place(None)}
+            graph.emit_one_hot(graph.lookup(x, places, column.place_of_others), start, len(column.outputs))
+            if not column.has_missing:
+                graph.count(graph.cast(graph.lookup(x, {"": 1}, 0), "FLOAT"))
+
+    def decode(self, outputs: Sequence[float]) -> Value:
+        """The level with the greatest output, of a bucket its most frequent one; ``None`` if flagged as missing."""
+        if self.has_missing and outputs[self.width] > 0.5:
+            return None
+        best = int(np.argmax([*outputs[: self.width], outputs[-1]]))
+        if best == self.width:
+            return UNSEEN
+        if self.rare and best == self.width - 1:
+            return RARE
+        if self.hashed_buckets is None:
+            return from_level(self.holds, self.levels[best])
+        example = self.examples[best] if self.examples else None
+        return HASHED if example is None else from_level(self.holds, example)
+
+    def decode_column(self, rows: Sequence[Sequence[float]], before: Array) -> list[Value]:
+        """Levels; where the outputs stand for none of the table's levels, a row keeps the one it had."""
+        old = before.tolist()
+        known = set(old)
+        return [level if level in known else own for level, own in zip(map(self.decode, rows), old, strict=True)]
+
+    def snap(self, outputs: Sequence[float]) -> list[float]:
+        """The likeliest level, or "missing"; never "unseen", and no bucket that holds no level."""
+        hot = np.array(outputs[:-1])
+        hot[[i for i, example in enumerate(self.examples) if example is None]] = -np.inf
+        snapped = [0.0] * len(outputs)
+        snapped[int(hot.argmax())] = 1.0
+        return snapped
+
+    # ---------------------------------------------------------------------------------------------------- later tables
+
+    @property
+    def table_kind(self) -> Kind:
+        """What was made levels."""
+        return self.holds
+
+    def in_form(self, values: Array, kind: Kind) -> Array:
+        """Levels as strings, and ``None``."""
+        if self.holds != "categorical":
+            return same_levels(self.holds, values) if kind == "categorical" else to_levels(self.holds, values)
+        return values if values.dtype == object else np.full(len(values), None)
+
+    def new_values(self, values: Array, zone: dt.tzinfo | None) -> Iterator[NewValues]:
+        """Levels that were not there, and missing values where there were none."""
+        missing = missing_in(values)
+        if not self.has_missing:
+            yield never_missing(missing)
+        new = (self.places(values) == self.unseen) & ~missing
+        yield NewValues(new, "a level that was not there at fit", False)
+
+    @property
+    def summary(self) -> tuple[str, str]:
+        """How many levels there are."""
+        if self.hashed_buckets is None:
+            found = f"{len(self.levels)}{', and rare ones' if self.rare else ''}"
+        else:
+            found = f"{len(self.hashes)}, hashed into {self.hashed_buckets}"
+        return "levels", or_missing(found, self.has_missing)
+
+
+def _rare_levels(counts: Counter[str], n_rows: int, max_levels: int) -> set[str]:
+    """Levels too rare to learn from, if together they are frequent enough to learn what one of them costs.
+
+    The share of rows with a level seen once is about the chance that the next row has one never seen (Good and Turing).
+    Where it is next to nothing, the levels are a closed set.
+    """
+    if n_rows < LEAST_ROWS:
+        return set()
+    enough = max(2.0, min(RARE_COUNT, RARE_SHARE * n_rows))
+    rare = {level for level, count in counts.items() if count < enough}
+    least = POOL_ROWS if len(counts) > max_levels else max(POOL_ROWS, POOL_SHARE * n_rows)
+    return rare if sum(counts[level] for level in rare) >= least else set()
+
+
+def _require_exportable(columns: Sequence[CategoricalColumn]) -> None:
+    hashed = [f"{c.name!r} ({len(c.hashes)} levels)" for c in columns if c.hashed_buckets is not None]
+    if hashed:
+        raise InputError(
+            f"columns that are hashed cannot be exported: {', '.join(hashed)}; raise max_levels to at least their "
+            "number of levels and fit again, or leave them out"
+        )
+    blank = [repr(c.name) for c in columns if "" in c.levels]
+    if blank:
+        raise InputError(
+            f"in an exported model the empty string is a missing value, but it is a level of {', '.join(blank)}; "
+            "replace it by None or a word and fit again"
+        )

@@ -1,0 +1,111 @@
+"""Columns of numbers."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from nrf.detect.tables.columns.base import FitOptions, TrainingColumn, or_missing
+from nrf.detect.tables.columns.dropped import DroppedColumn, seen_values
+from nrf.detect.tables.columns.scaled import ScaledColumn, median_and_scale
+from nrf.detect.tables.columns.squash import TAIL
+from nrf.detect.tables.texts import DAY, Cells
+from nrf.detect.tables.values import Array, Doubles, Kind, Value
+
+ROUNDING = 1e-5
+"""How far 32-bit floats may move a value in an exported graph, in scales of its column."""
+
+
+@dataclass(frozen=True)
+class NumericColumn(ScaledColumn):
+    """Numbers; durations count as seconds."""
+
+    integer: bool = False
+    """Whether all training values were whole numbers."""
+    decimals: int | None = None
+    """So many decimals were enough for all training values; ``None`` if more than six are needed, or it is unknown."""
+
+    kind: ClassVar[Kind] = "numeric"
+
+    @classmethod
+    def fit(cls, given: TrainingColumn, options: FitOptions) -> NumericColumn | DroppedColumn:
+        """Find the middle and the scale; of numbers that take two values, the more frequent one and the distance."""
+        found = seen_values(given)
+        if isinstance(found, DroppedColumn):
+            return found
+        seen, has_missing, low, high = found
+        median, scale = median_and_scale(seen, low, high, options.scaling)
+        if low < high and math.isfinite(high - low) and ((seen == low) | (seen == high)).all():
+            median, scale = high if (seen == high).mean() > 0.5 else low, high - low
+        decimals = _decimals(seen)
+        return cls(given.name, median, scale, has_missing, low, high, integer=decimals == 0, decimals=decimals or None)
+
+    @property
+    def needs_double(self) -> bool:
+        """Whether floats of 32 bits would round the numbers by more than a 100,000th of their scale."""
+        far = max(abs(self.low), abs(self.high))
+        if far >= float(np.finfo(np.float32).max):  # the largest has no next one
+            return True
+        exact = self.integer and far <= 2**24
+        near = min(far, abs(self.median) + TAIL * self.scale)  # beyond that logarithms count: rounding does not
+        return not exact and float(np.spacing(np.float32(near))) / 2 > ROUNDING * self.scale
+
+    def rounded(self, value: float) -> float:
+        """A number such as the training values: one of the two, a whole one, with their decimals, or else to about a
+        ten-thousandth of the scale."""
+        if self.two_valued:
+            return self.high if abs(value - self.high) < abs(value - self.low) else self.low
+        if abs(value) > 1e300:
+            return value
+        return round(value, 0 if self.integer else self._digits)
+
+    @property
+    def _digits(self) -> int:
+        return 4 - math.floor(math.log10(self.scale)) if self.decimals is None else self.decimals
+
+    def decode(self, outputs: Sequence[float]) -> Value:
+        """The number, rounded if the column holds whole ones."""
+        return self._whole(outputs)
+
+    def _whole(self, outputs: Sequence[float]) -> float | None:
+        value = self.number(outputs)
+        return round(value) if self.integer and value is not None else value
+
+    def decode_rounded(self, outputs: Sequence[float]) -> Value:
+        """The number with the decimals of the training values."""
+        value = self.number(outputs)
+        if value is None:
+            return None
+        return int(self.rounded(value)) if self.integer else self.rounded(value)
+
+    def decode_column(self, rows: Sequence[Sequence[float]], before: Array) -> list[Value]:
+        """Numbers as floats: some that are made are too large for a whole number."""
+        return [None if value is None else float(value) for value in map(self._whole, rows)]
+
+    def from_text(self, cells: Cells) -> Any:
+        """Numbers; times of day as seconds where the column may hold such."""
+        return cells.read("numeric", clock=self.integer and self.low >= 0 and self.high < DAY)
+
+    def shown(self, value: float, zone: dt.tzinfo | None) -> str:
+        """With six digits."""
+        return f"{value:.6g}"
+
+    @property
+    def summary(self) -> tuple[str, str]:
+        """The range of the numbers."""
+        return "number", or_missing(f"{self.low:.6g} … {self.high:.6g}", self.has_missing)
+
+
+def _decimals(seen: Doubles) -> int | None:
+    """How many decimals all numbers can be written with; ``None`` if it is more than six."""
+    for part in (seen[:100], seen):  # the first ones tell most columns
+        with np.errstate(over="ignore"):
+            found = next((d for d in range(7) if (np.round(part, d) == part).all()), None)
+        if found is None:
+            return None
+    return found

@@ -1,0 +1,355 @@
+"""Tables in files: CSV (also ``.csv.gz``) and Parquet, whole for training, batch by batch for all else.
+
+In a CSV file an empty cell is a missing value, and so are ``NA``, ``NaN``, ``null`` and their kin, also in columns of
+strings. Whole numbers of which some begin with a zero, such as the zip code 00123, are strings. Blank lines are
+skipped. Row numbers start at 1, below the header. What separates cells is found by looking, and said if it is no comma;
+a column that is nearly all numbers or dates is one, and what else it holds is refused or said
+(:mod:`nrf.detect.tables.odd`).
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nrf.detect.tables.dialect import Dialect, named, sniffed
+from nrf.detect.tables.matching import SchemaError
+from nrf.detect.tables.odd import settled
+from nrf.detect.tables.readers import (
+    BATCH_ROWS,
+    CSV,
+    PARQUET,
+    bad_bytes,
+    csv_header,
+    explained,
+    is_csv,
+    parts,
+    whole_csv,
+)
+from nrf.detect.tables.schema import Schema
+from nrf.detect.tables.texts import Cells, arrow, listed, with_missing
+from nrf.errors import InputError
+
+
+@dataclass(frozen=True)
+class FileColumns:
+    """Columns of training files that are no features. Later files may have them or not."""
+
+    label: str | None = None
+    ids: tuple[str, ...] = ()
+    """Columns that say which row is which; they are copied to the scores."""
+    dropped: tuple[str, ...] = ()
+    dialect: Dialect = Dialect()  # noqa: RUF009 - frozen
+    """How the training file was written; later ones are taken to be written like it."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All of them."""
+        return (*self.ids, *self.dropped, *(() if self.label is None else (self.label,)))
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Some rows of a file."""
+
+    first: int
+    """Number of the first of them."""
+    table: Any
+    """Arrow table with all columns the schema was fitted on, under its names."""
+    labels: Any
+    """Label column as strings, if one was asked for."""
+    ids: Any
+    """Arrow table with the columns that say which row is which, as they are in the file; it may have none."""
+    share: float
+    """Share of the file read so far."""
+
+    @property
+    def last(self) -> int:
+        """Number of the last row."""
+        return self.first + int(self.table.num_rows) - 1
+
+
+def read_table(
+    path: str | Path,
+    drop: Sequence[str] = (),
+    label: str | None = None,
+    strings: Sequence[str] = (),
+    dialect: Dialect | None = None,
+) -> Any:
+    """A whole file as an Arrow table; the types of a CSV file's columns are found by looking at all their values.
+
+    Args:
+        path: CSV or Parquet file.
+        drop: Columns to leave out.
+        label: A column to read as strings, whatever it looks like.
+        strings: Columns of a CSV file to read as strings, as they are written; Parquet files have types of their own.
+        dialect: How a CSV file is written.
+
+    Raises:
+        InputError: Among others, a column of a CSV file is nearly all numbers or dates, and some cells are neither that
+            nor a usual word for a missing value.
+
+    Warns:
+        UserWarning: A CSV file's columns are not separated by commas; words are read as missing values; columns look
+            like numbers, but are read as strings: whole numbers, some with leading zeros.
+    """
+    return read_training(path, drop, label, strings, dialect)[0]
+
+
+def read_training(
+    path: str | Path,
+    drop: Sequence[str] = (),
+    label: str | None = None,
+    strings: Sequence[str] = (),
+    dialect: Dialect | None = None,
+) -> tuple[Any, Dialect]:
+    """The same as :func:`read_table`, and how the file is written: what later files should be read by."""
+    path = Path(path)
+    dialect = _with_separator(path, dialect or Dialect())
+    names = column_names(path, dialect.separator)
+    kept = _without(path, names, drop)
+    for name in (*strings, *(() if label is None else (label,))):
+        _require(path, name, names)
+    if label is not None:
+        kept = kept if label in kept else [*kept, label]
+    if not kept:
+        raise InputError(f"{path}: no column is left; drop fewer")
+    text = arrow().string()
+    with explained(path, names):
+        if is_csv(path):
+            known = dict.fromkeys([*strings, *([] if label is None else [label])], text)
+            table, dialect = _typed_csv(path, names, kept, known, dialect)
+        else:
+            table = arrow("parquet").ParquetFile(path).read(columns=kept)
+            if label is not None:
+                table = table.set_column(table.column_names.index(label), label, table[label].cast(text))
+    if not table.num_rows:
+        raise InputError(f"{path}: has a header, but no rows")
+    return table, dialect
+
+
+def _typed_csv(
+    path: Path, names: list[str], kept: list[str], known: dict[str, Any], dialect: Dialect
+) -> tuple[Any, Dialect]:
+    """A CSV file with columns of the types their values have, and the dialect with the markers that were found."""
+    table = whole_csv(path, kept, known, dialect)
+    for field in table.schema:
+        if arrow("types").is_binary(field.type):
+            raise InputError(f"{path}: {bad_bytes(field.name, table[field.name])}; save the file as UTF-8")
+    said, markers = [], set(dialect.markers)
+    codes = _codes(path, names, table, dialect)
+    if codes:
+        known = known | dict.fromkeys(codes, arrow().string())
+        table = whole_csv(path, kept, known, dialect)
+    for i, field in enumerate(table.schema):
+        if field.name not in known and arrow("types").is_string(field.type):
+            found = settled(path, field.name, table[field.name], dialect)
+            codes += [field.name] if found.is_code else []
+            said += [found.said] if found.said else []
+            markers |= set(found.markers)
+            if found.values is not None:
+                table = table.set_column(i, field.name, found.values)
+    if codes:
+        shown = _listed(codes)
+        said.append(f"{path}: numbers with leading zeros are codes and read as strings, as they are written: {shown}")
+    for line in said:
+        warnings.warn(line, stacklevel=4)
+    return table, replace(dialect, markers=tuple(sorted(markers)))
+
+
+def batches(
+    schema: Schema,
+    path: str | Path,
+    *,
+    drop: Sequence[str] = (),
+    label: str | None = None,
+    ids: Sequence[str] | None = None,
+    known: FileColumns | None = None,
+    batch_rows: int = BATCH_ROWS,
+    dialect: Dialect | None = None,
+) -> Generator[Batch, None, None]:
+    """A file in parts, each with the columns a schema was fitted on; memory does not grow with the file.
+
+    Args:
+        schema: Says which columns there must be, and of which kind.
+        path: CSV or Parquet file.
+        drop: Columns to pass over. Others that were not there at fit are an error.
+        label: A column to hand over beside the table.
+        ids: Columns to hand over as they are; if not given, those of the training file that this one has too.
+        known: Columns of the training file that are no features: they are passed over where they are.
+        batch_rows: Rows per batch.
+        dialect: How a CSV file is written; if not given, like the training file.
+    """
+    path = Path(path)
+    if batch_rows < 1:
+        raise InputError(f"batch_rows must be at least 1, got {batch_rows}")
+    known = known or FileColumns()
+    dialect = _with_separator(path, dialect or replace(known.dialect, separator=None), known.dialect.separator)
+    names = column_names(path, dialect.separator)
+    for name in ids or ():
+        _require(path, name, names)
+    ids = tuple(name for name in (known.ids if ids is None else dict.fromkeys(ids)) if name in names)
+    found = _found(schema, path, names, drop, label, {*ids, *known.names})
+    return _batches(schema, path, names, found, label, ids, batch_rows, dialect)
+
+
+def _batches(
+    schema: Schema,
+    path: Path,
+    names: list[str],
+    found: dict[str, str],
+    label: str | None,
+    ids: Sequence[str],
+    batch_rows: int,
+    dialect: Dialect,
+) -> Generator[Batch, None, None]:
+    wanted = list(dict.fromkeys([*found.values(), *([label] if label is not None else []), *ids]))
+    pa, first, told = arrow(), 1, set[str]()
+    for part, share in parts(path, names, wanted, batch_rows, dialect):
+        labels = None if label is None else part[label].cast(pa.string())
+        if labels is not None and is_csv(path):
+            labels = with_missing(labels, dialect.missing)
+        columns: list[Any] = []
+        for column in schema.columns:
+            if column.name not in found:  # left out at fit, and not missed now: all is as it was
+                columns.append(np.full(part.num_rows, column.stand_in))
+                continue
+            values = part[found[column.name]]
+            if is_csv(path):
+                values = column.from_text(Cells(path, column.name, values, first, dialect, told))
+            columns.append(values)
+        yield Batch(first, pa.table(columns, names=list(schema.names)), labels, part.select(list(ids)), share)
+        first += part.num_rows
+    if first == 1:
+        raise InputError(f"{path}: has a header, but no rows")
+
+
+def column_names(path: Path, separator: str | None = None) -> list[str]:
+    """Names of a file's columns; here, a file that is none is found out."""
+    separator = separator or _with_separator(path, Dialect()).separator
+    with explained(path):
+        if is_csv(path):
+            names = csv_header(path, separator or ",")
+        else:
+            names = list(arrow("parquet").ParquetFile(path).schema_arrow.names)
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise InputError(f"{path}: column names are used more than once: {', '.join(map(repr, twice))}; rename them")
+    return names
+
+
+def _with_separator(path: Path, dialect: Dialect, known: str | None = None) -> Dialect:
+    """The dialect with the separator of a file, which is said if it is not the usual one."""
+    if not path.name.lower().endswith(CSV + PARQUET):
+        raise InputError(f"{path}: the name must end in {' or '.join(CSV + PARQUET)}")
+    if not path.is_file():
+        raise InputError(f"{path}: {'is a directory' if path.is_dir() else 'does not exist'}; give a file")
+    if not path.stat().st_size:
+        raise InputError(f"{path}: is empty")
+    if dialect.separator is not None or not is_csv(path):
+        return dialect
+    with explained(path):
+        found = sniffed(path, known)
+    if found != (known or ","):
+        warnings.warn(
+            f"{path}: columns are taken to be separated by {named(found)}; --sep says otherwise", stacklevel=4
+        )
+    return replace(dialect, separator=found)
+
+
+# -------------------------------------------------------------------------------------------------------- which columns
+
+
+def _without(path: Path, names: list[str], drop: Sequence[str]) -> list[str]:
+    for name in drop:
+        _require(path, name, names)
+    return [name for name in names if name not in set(drop)]
+
+
+def _require(path: Path, name: str, names: list[str]) -> None:
+    if name not in names:
+        raise InputError(f"{path}: has no column {name!r}; its columns are {_listed(names)}")
+
+
+def _found(
+    schema: Schema, path: Path, names: list[str], drop: Sequence[str], label: str | None, others: set[str]
+) -> dict[str, str]:
+    """For each column the schema is read for, the name of the file's column.
+
+    It is read for columns that were left out as constant numbers, where they are: other numbers are novelties.
+
+    Args:
+        schema: Knows the columns.
+        path: The file, for errors.
+        names: Its columns.
+        drop: Columns to pass over, which must be there.
+        label: Column of the labels.
+        others: More columns that need not be known to the schema.
+    """
+    there = _without(path, names, drop)
+    if label is not None:
+        _require(path, label, names)
+    by_name = schema.source != "array"
+    if by_name and label in {column.name for column in schema.kept_columns}:
+        raise InputError(f"the detector was fitted with the label {label!r} as a feature; fit it again with --drop")
+    known = set(schema.names) if by_name else set[str]()
+    there = [name for name in there if name in known or (name != label and name not in others)]
+    match = schema.match(there)
+    if match.wrong_number:
+        raise SchemaError(
+            f"{path}: has {len(there)} columns, the detector was fitted on {len(schema.columns)}; "
+            "give the same ones in the same order, and leave others out with --drop"
+        )
+    wrong = [f"columns missing: {_listed(match.missing)}"] if match.missing else []
+    if match.extra:
+        wrong.append(f"columns that were not there at fit: {_listed(match.extra)}; leave them out with --drop")
+    if wrong:
+        raise SchemaError(f"{path}: {'; '.join(wrong)}")
+    read = (column.name for column in schema.columns if column.is_read and column.name in match.places)
+    return {name: there[match.places[name]] for name in read if there[match.places[name]] != label}
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(map(repr, names[:8]))
+    return f"{shown} and {len(names) - 8} more" if len(names) > 8 else shown
+
+
+# -------------------------------------------------------------------------------------------------------------- reading
+
+
+def _codes(path: Path, names: list[str], table: Any, dialect: Dialect) -> list[str]:
+    """Columns that were read as numbers but hold digits only, and of some values the first digit is not needed.
+
+    Raises:
+        InputError: A column of whole numbers holds one like 0x10, which Arrow reads as 16.
+    """
+    types, pc = arrow("types"), arrow("compute")
+    digits = [f.name for f in table.schema if types.is_integer(f.type) or types.is_floating(f.type)]
+    whole = [f.name for f in table.schema if types.is_integer(f.type)]
+    led, first = set[str](), 1
+    read = parts(path, names, digits, BATCH_ROWS, dialect) if digits else iter(())
+    for part, _ in read:
+        texts = {n: pc.utf8_trim_whitespace(with_missing(part[n], dialect.missing)) for n in {*digits, *whole}}
+        for name in whole:
+            _require_decimal(path, name, texts[name], first)
+        first += part.num_rows
+        digits = [n for n in digits if pc.all(pc.match_substring_regex(texts[n], "^[0-9]+$")).as_py() is not False]
+        led |= {n for n in digits if pc.any(pc.match_substring_regex(texts[n], "^0[0-9]")).as_py()}
+        if not digits and not whole:
+            break
+    return [name for name in digits if name in led]
+
+
+def _require_decimal(path: Path, name: str, text: Any, first: int) -> None:
+    odd = arrow("compute").match_substring(text, "x", ignore_case=True)
+    if arrow("compute").any(odd).as_py():
+        raise InputError(
+            f"{path}: column {name!r} has numbers, and some that are not written in decimals: "
+            f"{listed(odd, text, first)}; write them in decimals, or give --categorical {name} if all are names"
+        )

@@ -1,0 +1,34 @@
+"""Pictures, each a function from arrays to a matplotlib figure."""
+
+from nrf.errors import needs
+
+with needs("figures", "a picture"):
+    import matplotlib  # noqa: F401
+
+from nrf.figures.charts import contribution_bars, grouped_bars, heat_map, trade_off
+from nrf.figures.grids import as_images, image_grid, image_rows
+from nrf.figures.lines import bands, curves, epochs, families
+from nrf.figures.plane import Panel, field_panels, method_panels, paths, points
+from nrf.figures.style import Array, as_data_uri, save
+
+__all__ = [
+    "Array",
+    "Panel",
+    "as_data_uri",
+    "as_images",
+    "bands",
+    "contribution_bars",
+    "curves",
+    "epochs",
+    "families",
+    "field_panels",
+    "grouped_bars",
+    "heat_map",
+    "image_grid",
+    "image_rows",
+    "method_panels",
+    "paths",
+    "points",
+    "save",
+    "trade_off",
+]

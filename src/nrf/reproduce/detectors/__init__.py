@@ -1,0 +1,1 @@
+"""NRFDetector beside other detectors."""

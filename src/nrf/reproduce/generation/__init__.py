@@ -1,0 +1,1 @@
+"""Images of CIFAR-10 generated, and the interpolation."""

@@ -1,0 +1,249 @@
+"""CIFAR-10 generation: which runs there are, at which size, and one of them with its scores."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nrf.data import Splits, resolve
+from nrf.files import write_atomically
+from nrf.learners import InclusiveConfig, SNGANConfig, WGANGPConfig
+from nrf.reproduce.runner.experiment import NEVER, Deadline, cell_name
+from nrf.reproduce.runner.watch import read_curve
+from nrf.runs.judge import Judge, judge
+from nrf.runs.pictures import model_of
+from nrf.runs.presets import find_preset
+from nrf.runs.spec import Preset
+from nrf.runs.train import train
+from nrf.runs.trained import TrainedModel
+from nrf.training import Trainer
+
+Images = NDArray[np.float32]
+Point = dict[str, float]
+
+KINDS = ("generation", "revision")
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row of the table: a method in a setting."""
+
+    method: str
+    setting: str
+    preset: str
+    paper: tuple[float | None, float | None] = (None, None)
+    """Inception score and FID of the paper's full run, by Inception: of generation."""
+    paper_revision: float | None = None
+    """Inception score of revision."""
+    rates: tuple[float, float] | None = None
+    """Learning rates of potential and generator, in place of the preset's or the method's usual ones."""
+
+    @property
+    def name(self) -> str:
+        """As tables have it."""
+        return f"{self.method}, {self.setting}" if self.setting else self.method
+
+    @property
+    def cell(self) -> str:
+        """Name of its cell."""
+        return cell_name(self.setting, self.method)
+
+
+SHORT = (4e-4, 4e-4)
+"""Learning rates for a run of an hour: of those tried the best for both methods (`nrf reproduce generation-rates`)."""
+GENERATION = (
+    Line("inclusive-NRF", "best", "cifar10-cnn-released", rates=SHORT),
+    Line("SNGAN", "best", "cifar10-cnn", rates=SHORT),
+    Line("inclusive-NRF", "released", "cifar10-cnn-released"),
+    Line("SNGAN", "", "cifar10-cnn", (7.58, 25.5)),
+    Line("inclusive-NRF", "paper", "cifar10-cnn", (7.54, 27.9)),
+    Line("WGAN-GP", "", "cifar10-cnn"),
+)
+ABLATION = (
+    Line("SGLD, L = 2", "released", "cifar10-ablation-sgld-2-released"),
+    Line("SGLD, L = 5", "released", "cifar10-ablation-sgld-5-released"),
+    Line("SGLD, L = 10", "released", "cifar10-ablation-sgld-10-released"),
+    Line("SGHMC, L = 10", "released", "cifar10-ablation-sghmc-10-released"),
+    Line("SGLD, L = 2", "paper", "cifar10-ablation-sgld-2", (7.38, None), 7.43),
+    Line("SGLD, L = 5", "paper", "cifar10-ablation-sgld-5", (7.45, None), 7.47),
+    Line("SGLD, L = 10", "paper", "cifar10-ablation-sgld-10", (7.45, None), 7.48),
+    Line("SGHMC, L = 10", "paper", "cifar10-ablation-sghmc-10", (7.47, None), 7.56),
+)
+RATES = tuple(
+    Line(method, f"{potential:g} and {generator:g}", preset, rates=(potential, generator))
+    for method, preset in (("inclusive-NRF", "cifar10-cnn-released"), ("SNGAN", "cifar10-cnn"))
+    for potential, generator in ((3e-4, 1e-4), (2e-4, 2e-4), (4e-4, 4e-4))
+)
+
+
+@dataclass(frozen=True)
+class Size:
+    """Of a run and its scores."""
+
+    width: int
+    """Channels of the first convolution; the paper's networks have 64."""
+    iterations: int
+    minutes: float | None = None
+    """Training time of each run, scores not counted; it ends with whichever of both is reached first."""
+    every: int = 500
+    """Iterations between two measurements."""
+    samples: int = 5000
+    """Of a draw: for the Fréchet distance to the test images, and for an inception score."""
+    draws: int = 10
+    """Draws at the end, over which the inception score is averaged; there is one at each point of a curve."""
+    final_samples: int = 50_000
+    """Samples at the end, against all training images; none if 0."""
+    batch_size: int = 64
+    ema_decay: float = 0.995
+    max_rows: int | None = None
+    held_out: int = 0
+    """Training images that are not learned from and stand for the test images: for what is chosen by scores."""
+
+
+@dataclass(frozen=True)
+class GenerationConfig:
+    """Which runs there are, at which size."""
+
+    lines: tuple[Line, ...]
+    size: Size
+    inception_weights: Path | None = None
+
+
+CONFIGS = {
+    "cifar10-generation": GenerationConfig(GENERATION, Size(width=32, iterations=100_000, minutes=45.0)),
+    "ablation": GenerationConfig(
+        ABLATION, Size(width=16, iterations=1000, batch_size=32, final_samples=0, ema_decay=0.99)
+    ),
+    "generation-rates": GenerationConfig(
+        RATES, Size(width=16, iterations=600, every=300, draws=1, final_samples=0, ema_decay=0.99, held_out=10_000)
+    ),
+}
+
+
+def sized(size: Size, line: Line) -> Preset:
+    """A line's preset at the experiment's size, with its learner."""
+    preset = find_preset(line.preset)
+    learner = preset.learner
+    if line.method == "SNGAN":
+        learner = SNGANConfig(betas=(0.0, 0.9), potential_lr=2e-4, generator_lr=2e-4)
+    elif line.method == "WGAN-GP":
+        learner = WGANGPConfig(betas=(0.0, 0.9), potential_lr=2e-4, generator_lr=2e-4, n_critic=1)
+    if line.rates is not None:
+        learner = replace(learner, potential_lr=line.rates[0], generator_lr=line.rates[1])
+    potential: Any = preset.potential
+    generator: Any = preset.generator
+    if not isinstance(learner, InclusiveConfig):
+        generator = replace(generator, sigma=0.0)
+    if isinstance(learner, WGANGPConfig):
+        potential = replace(potential, norm="none")
+    length = replace(
+        preset.train,
+        batch_size=size.batch_size,
+        iterations=size.iterations,
+        epochs=None,
+        log_every=max(1, size.every // 20),
+        checkpoint_every=size.every,
+        ema_decay=size.ema_decay,
+        flip=True,
+        threads=1,
+    )
+    return replace(
+        preset,
+        learner=learner,
+        potential=replace(potential, width=size.width),
+        generator=replace(generator, width=size.width),
+        train=length,
+    )
+
+
+def kinds_of(line: Line) -> tuple[str, ...]:
+    """Kinds of samples: revised ones where revision belongs to the method."""
+    return KINDS[:1] if line.method in ("SNGAN", "WGAN-GP") else KINDS
+
+
+@lru_cache(maxsize=1)
+def dataset(max_rows: int | None, held_out: int = 0) -> Splits:
+    """CIFAR-10, or a part of it; with held-out training images in place of the test images where there are any."""
+    splits = resolve("cifar10")
+    if held_out:
+        labels = splits.train_labels
+        splits = replace(
+            splits,
+            train=splits.train[:-held_out],
+            train_labels=None if labels is None else labels[:-held_out],
+            test=splits.train[-held_out:],
+            test_labels=None if labels is None else labels[-held_out:],
+        )
+    assert splits.test is not None
+    return replace(
+        splits,
+        train=splits.train[:max_rows],
+        train_labels=None if splits.train_labels is None else splits.train_labels[:max_rows],
+        test=splits.test[:max_rows],
+        test_labels=None if splits.test_labels is None else splits.test_labels[:max_rows],
+    )
+
+
+def run_cell(
+    preset: Preset,
+    kinds: tuple[str, ...],
+    size: Size,
+    inception_weights: Path | None,
+    out: Path,
+    deadline: Deadline = NEVER,
+) -> dict[str, Any]:
+    """Train one model, or go on with it, measuring as it goes: what it scored, when, and at the end."""
+    splits = dataset(size.max_rows, size.held_out)
+    by = judge(splits, inception_weights)
+    path = out / "curve.json"
+    curve: list[Point] = read_curve(path)
+    limit = float("inf") if size.minutes is None else 60 * size.minutes
+
+    def look(trainer: Trainer, row: Mapping[str, float]) -> bool:
+        over = trainer.seconds > limit
+        if over or trainer.step % size.every == 0 or trainer.step == trainer.total:
+            curve[:] = [point for point in curve if point["step"] < trainer.step]
+            curve.append(
+                {"step": trainer.step, "seconds": trainer.seconds, **_scores(preset, kinds, size, by, trainer)}
+            )
+            write_atomically(path, json.dumps(curve).encode())
+        return over or deadline.passed()
+
+    if not curve or curve[-1]["seconds"] <= limit:
+        trainer = train(preset.data.name, preset, out, resume=True, quiet=True, splits=splits, on_log=look)
+        if trainer.step < trainer.total and trainer.seconds <= limit:
+            deadline.end()
+    return {"curve": curve, "final": _final(kinds, size, by, TrainedModel.load(out, averaged=True))}
+
+
+def _scores(preset: Preset, kinds: Sequence[str], size: Size, by: Judge, trainer: Trainer) -> Point:
+    """Of averaged weights."""
+    model = model_of(preset, trainer)
+    found: Point = {}
+    for kind in kinds:
+        seen = by.look_at(_drawn(model, size.samples, revise=kind == "revision"))
+        found |= {f"{kind}: {name}": value for name, value in by.scores(seen).items()}
+    return found
+
+
+def _final(kinds: Sequence[str], size: Size, by: Judge, model: TrainedModel) -> Point:
+    found: Point = {}
+    for kind in kinds:
+        of_draws = size.draws * size.samples
+        seen = by.look_at(_drawn(model, max(of_draws, size.final_samples), revise=kind == "revision"))
+        numbers = by.scores(seen[:of_draws], size.draws) | by.precision_recall(seen)
+        if size.final_samples:
+            numbers |= by.against_training(seen[: size.final_samples])
+        found |= {f"{kind}: {name}": value for name, value in numbers.items()}
+    return found
+
+
+def _drawn(model: TrainedModel, n: int, *, revise: bool = False) -> Images:
+    return np.clip(model.sample(n, revise=revise)[0], -1, 1)

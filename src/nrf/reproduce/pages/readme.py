@@ -1,0 +1,210 @@
+"""Tables of README.md."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from nrf.reproduce.one_class.paper import quoted_mean
+from nrf.reproduce.pages.records import Records, Rows, joined, means
+from nrf.reproduce.runner.record import Row, spread
+from nrf.reproduce.runner.report import Table
+
+MODES, REALISTIC = "covered modes", "realistic ratio"
+
+
+def demo_mixture(records: Records) -> Table:
+    """What the demo prints of the mixture."""
+    rows = records.rows("demo")
+    names = {name: name for name in ("generation", "revision", "short revision")}
+    names |= {"oracle": "oracle (redraws the training data)"}
+    place = {"preset": "gmm-short", "column": "last"}
+    lines = [
+        [text, rows.get(name, MODES, **place).text(".2f"), rows.get(name, REALISTIC, **place).text(".3f")]
+        for name, text in names.items()
+    ]
+    return Table(["32-mode mixture (`nrf train gmm-short`, 20,000 iterations)", MODES, REALISTIC], lines)
+
+
+def demo_digits(records: Records) -> Table:
+    """What it prints of the digits."""
+    rows = records.rows("demo")
+    names = {"untrained": "untrained potential", "last": "potential, last model", "1-NN": "1-NN"}
+    place = {"preset": "digits", "column": "last"}
+    lines = [
+        [text, rows.get(name, "mean AUROC", **place).text(), rows.get(name, "AUROC", case="digit 8", **place).text()]
+        for name, text in names.items()
+    ]
+    header = ["digits, one class against the rest (`nrf train digits`, 600 iterations)", "mean AUROC", "digit 8"]
+    return Table(header, lines)
+
+
+def mixture(records: Records) -> Table:
+    """Modes and realistic samples after the paper's iterations: `best` of its cell, the others of the record."""
+    rows = records.rows("gmm")
+    models = records.cell("gmm", "best-inclusive-nrf")["models"]
+
+    def again(kind: str) -> str:
+        of = {m: Row.of([model["averaged"][f"{kind}: {m}"] for model in models], "", m) for m in (MODES, REALISTIC)}
+        return f"{of[MODES].text('.2f')}, {of[REALISTIC].mean:.2f}"
+
+    def released(method: str, kind: str, *, sd: bool) -> str:
+        place = {"preset": "released", "case": f"{kind}, last weights"}
+        modes, realistic = rows.get(method, MODES, **place), rows.get(method, REALISTIC, **place)
+        return f"{modes.text('.2f') if sd else f'{modes.mean:.2f}'}, {realistic.mean:.2f}"
+
+    def paper(kind: str) -> str:
+        place = {"preset": "released", "case": f"{kind}, last weights"}
+        modes, realistic = (rows.get("inclusive-NRF", metric, **place) for metric in (MODES, REALISTIC))
+        return f"{modes.paper_text('.2f')}, {spread(realistic.paper, None, '.2f')}"
+
+    others = " / ".join(released(m, "generation", sd=False) for m in ("GAN", "WGAN-GP", "exclusive-NRF"))
+    mine = "inclusive-NRF, our settings (`gmm-best`, averaged weights), independent draws"
+    scripts = "inclusive-NRF, the scripts' settings; **earlier code, coupled draws**"
+    ours = [released("inclusive-NRF", kind, sd=True) for kind in ("generation", "revision")]
+    lines = [
+        [mine, again("generation"), again("revision")],
+        [scripts, *ours],
+        ["GAN / WGAN-GP / exclusive-NRF, the scripts' settings; **earlier code**", others, ""],
+        ["the paper's inclusive-NRF", paper("generation"), paper("revision")],
+    ]
+    header = "32-mode mixture (`nrf reproduce gmm`): ten models, 160,000 iterations"
+    return Table([header, "generation: modes, realistic", "revision: modes, realistic"], lines)
+
+
+def sampler_study(records: Records) -> Table:
+    """KL at the end on the first draw."""
+    rows = records.rows("sampler-study")
+
+    def of(*names: str, preset: str = "paper") -> str:
+        return joined([rows.get(name, "KL at the end", preset=preset, case="draw 0") for name in names], ".2f")
+
+    floor = rows.get("perfect draws", "KL at the end", case="all draws").mean
+    lines = [
+        ["HMC, exact gradients", of("HMC")],
+        ["SGHMC, the paper's stochastic gradients", of("SGHMC")],
+        ["LD, exact gradients", of("LD")],
+        ["SGLD / CoopNet", of("SGLD", "CoopNet")],
+        ["SGHMC, with longer steps of h (ours)", of("SGHMC, long h-steps", preset="ours")],
+    ]
+    what = f"sampler study (`nrf reproduce sampler-study`): KL to p(x)q(h|x) at the end, perfect draws {floor:.2f}"
+    return Table([what, "mean ± SD"], lines)
+
+
+def kddcup(records: Records) -> Table:
+    """F1 of last model and best epoch."""
+    rows = records.rows("kddcup")
+    samplers = ("inclusive-NRF, SGLD", "inclusive-NRF, SGHMC")
+
+    def f1(method: str, preset: str | None, column: str | None) -> Row:
+        return rows.get(method, "F1", preset=preset, case="all test rows", column=column)
+
+    quoted = " / ".join(f1(method, "released", "oracle").paper_text() for method in samplers)
+    compared = [f1("1-NN", None, None), *(f1(m, None, c) for m, c in (("DSEBM-e", "last"), ("OC-SVM", None)))]
+    compared.append(f1("DAGMM", None, "last"))
+    detector = {column: f1("NRFDetector", "best", column) for column in ("last", "oracle")}
+    scripts = {column: [f1(m, "released", column) for m in samplers] for column in ("last", "oracle")}
+    settings = f"inclusive-NRF, the scripts' settings: SGLD / SGHMC, {scripts['last'][0].n} splits"
+    lines = [
+        [f"NRFDetector, {detector['last'].n} splits", detector["last"].text(), detector["oracle"].text()],
+        [settings, joined(scripts["last"]), joined(scripts["oracle"])],
+        ["the paper's inclusive-NRF: SGLD / SGHMC", "", quoted],
+        [f"1-NN / DSEBM-e / OC-SVM / DAGMM, {compared[0].n} splits", means(compared), ""],
+        ["untrained potential, the control", f1("untrained potential", None, None).text(), ""],
+    ]
+    header = ["KDDCUP (`nrf reproduce kddcup`): F1, mean ± SD", "last model"]
+    return Table([*header, "best epoch on the test rows, as published"], lines)
+
+
+def _one_class(rows: Rows, method: str, preset: str | None = None, column: str | None = None) -> Row:
+    return rows.get(method, "AUROC", preset=preset, column=column)
+
+
+def mnist(records: Records) -> Table:
+    """Mean AUROC of ten digits."""
+    rows = records.rows("mnist-one-class")
+    best, scripts = (
+        [f"{_one_class(rows, method, preset, column).mean:.1f}" for column in ("last", "oracle")]
+        for method, preset in (("NRFDetector", "best"), ("inclusive-NRF, SGHMC", "released"))
+    )
+    published = quoted_mean("mnist", "SGHMC")
+    systems = [_one_class(rows, name) for name in ("1-NN", "KDE", "OC-SVM", "isolation forest")]
+    controls = [_one_class(rows, name) for name in ("1-NN on the features of `best`", "untrained potential")]
+    lines = [
+        ["NRFDetector on features learned without labels, two seeds", *best],
+        ["inclusive-NRF, the scripts' settings, SGHMC", *scripts],
+        ["the paper's inclusive-NRF, SGHMC", "", f"{published:.1f}"],
+        ["1-NN / KDE / OC-SVM / isolation forest, on pixels", means(systems, ".1f"), ""],
+        ["1-NN on the features / untrained potential on pixels, the controls", means(controls, ".1f"), ""],
+    ]
+    what = "one-class MNIST (`nrf reproduce mnist-one-class`): mean AUROC of ten digits, percent"
+    return Table([what, "last model", "best epoch on the test images, as published"], lines)
+
+
+def cifar10(records: Records) -> Table:
+    """Mean AUROC of ten classes."""
+    rows = records.rows("cifar10-one-class")
+    best = [f"{_one_class(rows, 'NRFDetector', 'best', column).mean:.1f}" for column in ("last", "oracle")]
+    quoted = [_one_class(rows, f"inclusive-NRF, {sampler}", None, "oracle") for sampler in ("SGLD", "SGHMC")]
+    systems = [_one_class(rows, name) for name in ("1-NN", "KDE", "isolation forest", "OC-SVM")]
+    answers = _one_class(rows, "sum of the answers of `best`")
+    lines = [
+        ["NRFDetector on what a network of turns answers", *best],
+        ["the same answers added up, no field, the control", f"{answers.mean:.1f}", ""],
+        ["the paper's inclusive-NRF on pixels, SGLD / SGHMC (not run by us)", "", means(quoted, ".1f")],
+        ["1-NN / KDE / isolation forest / OC-SVM, on pixels", means(systems, ".1f"), ""],
+    ]
+    what = "one-class CIFAR-10 (`nrf reproduce cifar10-one-class`): mean AUROC of ten classes, percent"
+    return Table([what, "last model", "best epoch on the test images, as published"], lines)
+
+
+def generation(records: Records) -> Table:
+    """Scores of images."""
+    rows = records.rows("cifar10-generation")
+
+    def of(method: str, metric: str, *kinds: str) -> str:
+        return means([rows.get(method, metric, preset="best", case=kind) for kind in kinds], ".2f")
+
+    both = ("generation", "revision")
+    ours = [of("inclusive-NRF", metric, *both) for metric in ("FID-c10", "IS-c10")]
+    lines = [
+        ["SNGAN", *(of("SNGAN", metric, "generation") for metric in ("FID-c10", "IS-c10"))],
+        ["inclusive-NRF, generation / revision", *ours],
+    ]
+    what = (
+        "CIFAR-10 generation (`nrf reproduce cifar10-generation`): half as wide as the paper's, 45 minutes of one core "
+        "each; scores by our own classifier, not Inception"
+    )
+    return Table([what, "FID-c10", "IS-c10, ten parts of 500"], lines)
+
+
+def detectors(records: Records) -> Table:
+    """Ours beside others on tables."""
+    rows = records.rows("detectors")
+    names = {
+        "NRFDetector": ("NRF",),
+        "1-NN / 5-NN": ("1-NN", "5-NN"),
+        "LOF": ("LOF",),
+        "Deep SVDD / autoencoder": ("Deep SVDD", "autoencoder"),
+        "isolation forest": ("isolation forest",),
+        "untrained NRF, the control": ("untrained NRF",),
+    }
+    lines = [
+        [text, joined([rows.get(m, "AUROC") for m in of]), means([rows.get(m, "mean rank") for m in of], ".2f")]
+        for text, of in names.items()
+    ]
+    n, sets = len(rows.methods("mean rank")), rows.get("NRF", "mean rank").n
+    what = f"detectors (`nrf reproduce detectors`): {sets} data sets, trained on normal rows, defaults of each"
+    return Table([what, "mean AUROC", f"mean rank of {n}"], lines)
+
+
+TABLES: dict[str, Callable[[Records], Table]] = {
+    "demo mixture": demo_mixture,
+    "demo digits": demo_digits,
+    "gmm": mixture,
+    "sampler-study": sampler_study,
+    "kddcup": kddcup,
+    "mnist-one-class": mnist,
+    "cifar10-one-class": cifar10,
+    "cifar10-generation": generation,
+    "detectors": detectors,
+}

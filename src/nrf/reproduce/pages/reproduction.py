@@ -1,0 +1,186 @@
+"""Tables of docs/reproduction.md."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from nrf.reproduce.one_class.paper import NAMES, quoted, quoted_mean
+from nrf.reproduce.pages.records import Records, Rows
+from nrf.reproduce.runner.record import spread
+from nrf.reproduce.runner.report import Table
+
+COLUMNS = ("last", "selected", "oracle")
+
+
+def kddcup(records: Records) -> Table:
+    """All methods, settings and columns."""
+    rows = records.rows("kddcup")
+    ours = [("NRFDetector", "best")]
+    ours += [(f"inclusive-NRF, {name}", setting) for setting in ("released", "paper") for name in ("SGLD", "SGHMC")]
+    kinds: list[tuple[str, str | None, str | None]] = [(*kind, column) for kind in ours for column in COLUMNS]
+    compared = [row for row in rows.all if row.metric == "F1" and row.preset is None and row.case == "all test rows"]
+    kinds += [(row.method, None, row.column) for row in compared]
+    lines = []
+    for method, preset, column in kinds:
+        place = {"preset": preset, "column": column}
+        mine = [row for row in rows.all if (row.method, row.preset, row.column) == (method, preset, column)]
+        whole = {row.metric: row for row in mine if row.case == "all test rows"}
+        unseen = rows.get(method, "F1", case="unseen rows", **place)
+        f1 = whole["F1"]
+        main = (method, preset, column) == ("NRFDetector", "best", "last")
+        lines.append(
+            [
+                f"**{method}**" if main else method,
+                preset or "",
+                column or "",
+                str(f1.n),
+                whole["precision"].text(),
+                whole["recall"].text(),
+                f"**{f1.text('.4f')}**" if main else f1.text(".4f"),
+                whole["AUROC"].text(),
+                whole["average precision"].text(),
+                unseen.text(),
+                f1.paper_text(".4f") if preset else f"{f1.paper:.4f}" if f1.paper is not None else "",
+            ]
+        )
+    metrics = ["precision", "recall", "F1", "AUROC", "average precision", "F1, unseen rows", "the paper's F1"]
+    return Table(["method", "setting", "column", "splits", *metrics], lines)
+
+
+def kddcup_ablation(records: Records) -> Table:
+    """One change at a time."""
+    rows = records.rows("kddcup-ablation")
+    metrics = {
+        "F1, last epoch": "last epoch",
+        "F1, mean of the last ten": "mean of the last ten",
+        "F1, worst of the last ten": "worst of the last ten",
+        "F1, best epoch (oracle)": "best epoch (oracle)",
+        "F1, unseen rows": "last epoch, unseen rows",
+        "AUROC against made anomalies": "made anomalies, AUROC",
+    }
+    lines = [
+        [method, *(f"{rows.get(method, metric, case='development splits').mean:.3f}" for metric in metrics)]
+        for method in rows.methods("F1, last epoch")
+    ]
+    return Table(["change of `released`, SGLD", *metrics.values()], lines)
+
+
+def _classes(dataset: str) -> list[str | None]:
+    return [*NAMES[dataset], None]
+
+
+def _by_class(dataset: str, header: Sequence[str], columns: Sequence[Callable[[str | None], str]]) -> Table:
+    """A line a class, and one for their mean."""
+    lines = [[case or "mean", *(column(case) for column in columns)] for case in _classes(dataset)]
+    return Table(["class", *header], lines)
+
+
+def _ours(rows: Rows, method: str, preset: str, column: str, case: str | None) -> str:
+    row = rows.find(method, "AUROC", preset=preset, case=case, column=column)
+    return "" if row is None else row.text(".1f")
+
+
+def _paper(dataset: str, sampler: str, case: str | None) -> str:
+    """The paper's own, of its best epoch; its mean is of values before they were rounded."""
+    if case is None:
+        return f"{quoted_mean(dataset, sampler):.2f}"
+    return spread(*quoted(dataset, sampler)[NAMES[dataset].index(case)], ".1f")
+
+
+def _quoted(rows: Rows, method: str, case: str | None) -> str:
+    return f"{rows.get(method, 'AUROC', case=case, column='oracle').mean:.1f}"
+
+
+def mnist_classes(records: Records) -> Table:
+    """Our models on every digit."""
+    rows = records.rows("mnist-one-class")
+    columns: list[Callable[[str | None], str]] = [partial(_ours, rows, "NRFDetector", "best", c) for c in COLUMNS]
+    columns.append(partial(_ours, rows, "NRFDetector", "components", "last"))
+    columns += [partial(_ours, rows, "inclusive-NRF, SGHMC", "released", c) for c in COLUMNS]
+    columns.append(partial(_paper, "mnist", "SGHMC"))
+    header = [
+        "`best`: last",
+        "selected",
+        "oracle",
+        "`components`: last",
+        "`released` SGHMC: last",
+        "selected",
+        "oracle",
+    ]
+    return _by_class("mnist", [*header, "the paper's SGHMC"], columns)
+
+
+def cifar10_classes(records: Records) -> Table:
+    """Our models on every class."""
+    rows = records.rows("cifar10-one-class")
+    columns: list[Callable[[str | None], str]] = [partial(_ours, rows, "NRFDetector", "best", c) for c in COLUMNS]
+    columns.append(partial(_ours, rows, "NRFDetector", "components", "last"))
+    columns += [partial(_quoted, rows, f"inclusive-NRF, {sampler}") for sampler in ("SGLD", "SGHMC")]
+    quoted = [f"the paper's {sampler} (quoted, oracle)" for sampler in ("SGLD", "SGHMC")]
+    return _by_class("cifar10", ["`best`: last", "selected", "oracle", "`components`: last", *quoted], columns)
+
+
+def _system(rows: Rows, method: str, case: str | None) -> str:
+    """Ours, and in brackets the paper's."""
+    row = rows.get(method, "AUROC", case=case)
+    if row.quoted:
+        return f"({row.mean:.1f})"
+    return f"{row.mean:.1f} ({row.paper:.1f})"
+
+
+def systems(record: str, dataset: str, records: Records) -> Table:
+    """What the paper compares itself with."""
+    rows = records.rows(record)
+    names = ("OC-SVM", "KDE", "isolation forest", "DCAE", "Deep SVDD", "AnoGAN")
+    return _by_class(dataset, names, [partial(_system, rows, name) for name in names])
+
+
+def _control(rows: Rows, method: str, case: str | None) -> str:
+    row = rows.find(method, "AUROC", case=case)
+    return "" if row is None else f"{row.mean:.1f}"
+
+
+def controls(record: str, dataset: str, records: Records) -> Table:
+    """What is not trained, or no field."""
+    rows = records.rows(record)
+    names = [
+        "1-NN",
+        "untrained potential",
+        *(f"{n} on the features of `best`" for n in ("1-NN", "untrained potential")),
+    ]
+    names += [name for name in rows.methods("AUROC") if name == "sum of the answers of `best`"]
+    return _by_class(dataset, names, [partial(_control, rows, name) for name in names])
+
+
+def mnist_ablation(records: Records) -> Table:
+    """What chose the settings of `best`."""
+    rows = records.rows("mnist-ablation")
+    metrics = {
+        "made anomalies, last epoch": "made anomalies",
+        "test images, last epoch": "test, last epoch",
+        "test images, worst of the second half": "test, worst of the second half",
+        "test images, best epoch (oracle)": "test, best epoch (oracle)",
+    }
+    names = {"one field": "none", "features of turns": "**components of features that tell turned digits, 10 epochs**"}
+    lines = []
+    for method in rows.methods("test images, last epoch"):
+        values = [f"{rows.get(method, metric).mean:.2f}" for metric in metrics]
+        if method == "features of turns":
+            values[0] = f"**{values[0]}**"
+        lines.append([names.get(method, method), *values])
+    start = "change of: 40 principal components of the pixels, one field, 3,000 iterations"
+    return Table([start, *metrics.values()], lines)
+
+
+TABLES: dict[str, Callable[[Records], Table]] = {
+    "kddcup, all columns": kddcup,
+    "kddcup-ablation": kddcup_ablation,
+    "mnist-one-class, classes": mnist_classes,
+    "mnist-one-class, systems": partial(systems, "mnist-one-class", "mnist"),
+    "mnist-one-class, controls": partial(controls, "mnist-one-class", "mnist"),
+    "mnist-ablation": mnist_ablation,
+    "cifar10-one-class, classes": cifar10_classes,
+    "cifar10-one-class, systems": partial(systems, "cifar10-one-class", "cifar10"),
+    "cifar10-one-class, controls": partial(controls, "cifar10-one-class", "cifar10"),
+}

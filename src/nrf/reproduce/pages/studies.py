@@ -1,0 +1,196 @@
+"""Tables of docs/samplers.md, learners.md, generation.md and detection.md."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from nrf.reproduce.pages.records import Records, Rows
+from nrf.reproduce.runner.record import Row
+from nrf.reproduce.runner.report import Table
+
+KL = "KL at the end"
+
+
+def sampler_draws(records: Records) -> Table:
+    """KL at the end on every draw."""
+    rows = records.rows("sampler-study")
+    names = {
+        "HMC": "HMC (exact)",
+        "SGHMC": "SGHMC (Alg. 2)",
+        "LD": "LD (exact)",
+        "SGLD": "SGLD (Alg. 2)",
+        "CoopNet": "CoopNet, 20 and 20 steps",
+        "SGHMC, long h-steps": "SGHMC, steps of h of size 1 (ours)",
+        "BAOAB, long h-steps": "BAOAB, steps of h of size 1 (ours)",
+        "HMC, long h-steps": "HMC (exact), steps of h of size 1 (ours)",
+    }
+    draws = [case for case in rows.cases(KL) if case.startswith("draw ")]
+    lines = []
+    for name, text in names.items():
+        preset = "ours" if "," in name else "paper"
+        lines.append([text, *(rows.get(name, KL, preset=preset, case=draw).text(".2f") for draw in draws)])
+    return Table(["KL at the end, mean ± SD of ten runs", *draws], lines)
+
+
+def inner_moves(records: Records) -> Table:
+    """Bias of Alg. 2 against inner moves."""
+    rows = records.rows("sampler-study")
+    moves = (1, 2, 5, 20)
+
+    def bias(size: str) -> list[str]:
+        cases = [f"{n} inner moves of size {size}" for n in moves]
+        return [f"{rows.get('Alg. 2', 'relative bias in x', case=case).mean:.3f}" for case in cases]
+
+    ends = [rows.get("SGHMC", KL, preset="paper", case=f"{n} inner moves of size 0.01") for n in moves]
+    lines = [
+        ["relative bias in x, δ* = 0.01", *bias("0.01")],
+        ["relative bias in x, δ* = 0.5", *bias("0.5")],
+        ["SGHMC's KL at the end, δ* = 0.01", *(f"{row.mean:.2f}" for row in ends)],
+    ]
+    return Table(["inner moves", *map(str, moves)], lines)
+
+
+def effective_samples(records: Records) -> Table:
+    """The fastest faithful setting of each sampler."""
+    rows = records.rows("sampler-study")
+    metric = "effective samples / 1,000 gradients"
+
+    def of(kind: str, gradients: str) -> str:
+        (row,) = (r for r in rows.all if r.metric == metric and r.method == f"{kind}, {gradients} gradients")
+        setting = (row.case or "").removeprefix("faithful, ")
+        return f"{row.text('.2f' if row.mean < 1 else '.1f')} ({setting})"
+
+    lines = [[kind, of(kind, "exact"), of(kind, "Alg. 2")] for kind in ("Langevin", "SGHMC", "BAOAB")]
+    header = ["effective samples per 1,000 gradients, mean ± SD of three draws", "exact gradients"]
+    return Table([*header, "Alg. 2, steps of h of size 1"], lines)
+
+
+def learners(records: Records) -> Table:
+    """Every learner on the mixture."""
+    rows = records.rows("gmm")
+    names = ["inclusive-NRF", "exclusive-NRF", "GAN", "WGAN-GP", "exclusive-NRF, variational", "SNGAN", "CoopNet"]
+    names += ["CD", "PCD", "replay"]
+    kinds = [("best", "inclusive-NRF"), *((s, name) for s in ("released", "paper") for name in names)]
+    lines = [_learner(rows, setting, name) for setting, name in kinds]
+    oracle = rows.get("oracle", "covered modes", case="training data")
+    realistic = rows.get("oracle", "realistic ratio", case="training data")
+    truth = rows.get("oracle", "log-likelihood", case="the mixture itself")
+    samples = f"{oracle.text('.2f')} / {realistic.text('.2f')}"
+    lines.append(["", "training data redrawn; the mixture itself", "", samples, "", _signed(f"{truth.mean:.2f}"), ""])
+    header = ["setting", "method", "iterations", "generation: modes / realistic", "revision, or long chains"]
+    return Table([*header, "log-likelihood", "at the best temperature"], lines)
+
+
+def _learner(rows: Rows, setting: str, name: str) -> list[str]:
+    weights = "averaged weights" if setting == "best" else "last weights"
+
+    def samples(*kinds: str) -> str:
+        for kind in kinds:
+            place = {"preset": setting, "case": f"{kind}, {weights}"}
+            modes, realistic = (rows.find(name, metric, **place) for metric in ("covered modes", "realistic ratio"))
+            if modes is not None and realistic is not None:
+                return f"{modes.text('.2f')} / {realistic.text('.2f')}"
+        return ""
+
+    def likelihood(metric: str) -> str:
+        row = rows.find(name, metric, preset=setting, case=weights)
+        return "" if row is None else _signed(row.text(".2f"))
+
+    length = rows.get(name, "iterations", preset=setting).mean
+    fits = [likelihood(metric) for metric in ("log-likelihood", "log-likelihood, temperature fitted")]
+    return [setting, name, f"{length:,.0f}", samples("generation"), samples("revision", "long chains"), *fits]
+
+
+def _signed(text: str) -> str:
+    """With a true minus."""
+    return text.replace("-", "−")
+
+
+def generation(records: Records) -> Table:
+    """Beside SNGAN, with the same time."""
+    rows = records.rows("cifar10-generation")
+    kinds = {
+        "SNGAN": ("SNGAN", "generation"),
+        "inclusive-NRF, generation": ("inclusive-NRF", "generation"),
+        "inclusive-NRF, the same revised": ("inclusive-NRF", "revision"),
+    }
+
+    def of(method: str, metric: str, case: str | None) -> Row:
+        return rows.get(method, metric, preset="best", case=case)
+
+    best = min(of(method, "FID-c10", case).mean for method, case in kinds.values())
+    lines = []
+    for text, (method, case) in kinds.items():
+        distance = of(method, "FID-c10", case).mean
+        lines.append(
+            [
+                text,
+                f"{of(method, 'iterations', None).mean:,.0f}",
+                of(method, "IS-c10", case).text(".2f"),
+                f"**{distance:.2f}**" if distance == best else f"{distance:.2f}",
+                f"{of(method, 'FID-c10, training images', case).mean:.2f}",
+                *(f"{of(method, metric, case).mean:.2f}" for metric in ("precision-c10", "recall-c10")),
+            ]
+        )
+    header = ["method", "iterations", "IS-c10", "FID-c10", "FID-c10, 50,000 samples, training images"]
+    return Table([*header, "precision", "recall"], lines)
+
+
+def ablation(records: Records) -> Table:
+    """Generation against revision."""
+    rows = records.rows("ablation")
+    lines = []
+    for method in rows.methods("IS-c10"):
+        found = [
+            rows.get(method, metric, preset="released", case=kind).text(form)
+            for metric, form in (("IS-c10", ".3f"), ("FID-c10", ".2f"))
+            for kind in ("generation", "revision")
+        ]
+        lines.append([method, *found])
+    header = [f"{metric}: {kind}" for metric in ("IS-c10", "FID-c10") for kind in ("generation", "revision")]
+    return Table(["revision", *header], lines)
+
+
+def _standing(rows: Rows) -> list[str]:
+    """Methods from the best mean rank to the worst."""
+    return sorted(rows.methods("mean rank"), key=lambda method: rows.get(method, "mean rank").mean)
+
+
+def detectors(records: Records) -> Table:
+    """All methods over all data sets."""
+    rows = records.rows("detectors")
+    lines = [
+        [
+            f"**{method}**" if method == "NRF" else method,
+            *(rows.get(method, metric).text() for metric in ("AUROC", "average precision")),
+            f"{rows.get(method, 'mean rank').mean:.2f}",
+            f"{rows.get(method, 'fit seconds').mean:.3g}",
+            f"{1000 * rows.get(method, 'score seconds').mean:.3g}",
+        ]
+        for method in _standing(rows)
+    ]
+    return Table(["method", "mean AUROC", "mean average precision", "mean rank", "fit (s)", "score (ms)"], lines)
+
+
+def detectors_by_set(records: Records) -> Table:
+    """AUROC of some of them on each data set."""
+    rows = records.rows("detectors")
+    left_out = {"one-class SVM", "untrained NRF", "ECOD", "ALAD"}
+    methods = [method for method in _standing(rows) if method not in left_out]
+    lines = [
+        [case, *(f"{rows.get(method, 'AUROC', case=case).mean:.3f}" for method in methods)]
+        for case in rows.cases("AUROC")
+    ]
+    return Table(["data set", *methods], lines)
+
+
+TABLES: dict[str, Callable[[Records], Table]] = {
+    "sampler-study, draws": sampler_draws,
+    "sampler-study, inner moves": inner_moves,
+    "sampler-study, effective samples": effective_samples,
+    "gmm, learners": learners,
+    "cifar10-generation, all scores": generation,
+    "ablation": ablation,
+    "detectors, all methods": detectors,
+    "detectors, data sets": detectors_by_set,
+}

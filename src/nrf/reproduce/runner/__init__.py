@@ -1,0 +1,1 @@
+"""What runs an experiment: cells, records, report pages."""

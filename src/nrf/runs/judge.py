@@ -1,0 +1,88 @@
+"""Scores of generated images by the features of one network, named after it so that nobody compares them with others'.
+
+With the standard weights of Inception they are `IS` and `FID`; with the project's own classifier of CIFAR-10 `IS-c10`
+and `FID-c10`, which have the same form and other values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from nrf.data import Splits
+from nrf.metrics.images import Extracted, Extractor, extract, frechet_distance, inception_score, precision_recall
+from nrf.metrics.inception import read_inception
+from nrf.runs.c10 import c10_classifier
+
+Images = NDArray[np.float32]
+
+PRECISION_ROWS = 5000
+"""Images of each side that precision and recall look at."""
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Scores images against real ones.
+
+    Args:
+        extractor: From images in [−1, 1] to features and logits.
+        mark: What follows every metric's name.
+        splits: The real images: test images for the protocol of the paper, training images for the other.
+    """
+
+    extractor: Extractor
+    mark: str
+    splits: Splits
+
+    @cached_property
+    def _test(self) -> Tensor:
+        assert self.splits.test is not None
+        return extract(self.extractor, torch.from_numpy(self.splits.test)).features
+
+    @cached_property
+    def _train(self) -> Tensor:
+        return extract(self.extractor, torch.from_numpy(self.splits.train)).features
+
+    def look_at(self, images: Images) -> Extracted:
+        """What the other methods score."""
+        return extract(self.extractor, torch.from_numpy(images))
+
+    def scores(self, seen: Extracted, draws: int = 1) -> dict[str, float]:
+        """Inception score over draws, and Fréchet distance to the test images.
+
+        Args:
+            seen: Images of all draws, one draw after the other; the distance is of the first draw.
+            draws: How many; the paper has ten of 5,000 images.
+        """
+        mean, sd = inception_score(seen.logits, draws)
+        spread = {} if sd is None else {f"IS{self.mark} SD": sd}
+        first = seen.features[: len(seen.features) // draws]
+        return {f"IS{self.mark}": mean, **spread, f"FID{self.mark}": frechet_distance(self._test, first)}
+
+    def precision_recall(self, seen: Extracted) -> dict[str, float]:
+        """Share of images that look real, and of real ones that are covered."""
+        precision, recall = precision_recall(self._test[:PRECISION_ROWS], seen.features[:PRECISION_ROWS])
+        return {f"precision{self.mark}": precision, f"recall{self.mark}": recall}
+
+    def against_training(self, seen: Extracted) -> dict[str, float]:
+        """The Fréchet distance in its other protocol: all training images against as many samples."""
+        return {f"FID{self.mark}, training images": frechet_distance(self._train, seen.features)}
+
+
+def judge(splits: Splits, inception_weights: Path | str | None = None, *, quiet: bool = True) -> Judge:
+    """By Inception where its weights are given, else by the project's classifier, which is trained where it is missing.
+
+    Args:
+        splits: CIFAR-10.
+        inception_weights: The file that torch-fidelity uses.
+        quiet: No progress bar while the classifier is trained.
+    """
+    if inception_weights is not None:
+        return Judge(read_inception(inception_weights), "", splits)
+    return Judge(c10_classifier(quiet=quiet), "-c10", splits)

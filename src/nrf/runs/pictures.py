@@ -1,0 +1,67 @@
+"""Pictures of a run's samples while it trains: generated on the left, the same revised on the right."""
+
+from __future__ import annotations
+
+import copy
+from typing import cast
+
+import numpy as np
+
+from nrf import figures
+from nrf.errors import InputError
+from nrf.learners.base import PairLearner
+from nrf.models import LatentGenerator
+from nrf.networks import Shape
+from nrf.runs.spec import Preset
+from nrf.runs.trained import TrainedModel
+from nrf.training import RunFolder, Trainer
+
+SIDE = 8
+"""Images each way."""
+POINTS = 1000
+
+
+class Pictures:
+    """Draws ``samples/step-….png`` in a run folder, with the first line of metrics after every so many iterations.
+
+    Args:
+        preset: Of the run, with ``train.sample_every``.
+        folder: The run folder.
+        event_shape: Of its rows.
+    """
+
+    def __init__(self, preset: Preset, folder: RunFolder, event_shape: Shape) -> None:
+        assert preset.train.sample_every is not None
+        if preset.replicas > 1:
+            raise InputError("samples are drawn of one model; leave train.sample_every or replicas out")
+        if event_shape != (2,):
+            figures.as_images(preset.data.name, np.zeros((1, *event_shape), np.float32))
+        self.preset, self.folder, self.every = preset, folder, preset.train.sample_every
+
+    def draw(self, trainer: Trainer) -> None:
+        """A picture, if it is time for one. The run's own random numbers are not touched."""
+        due = trainer.step // self.every * self.every
+        path = self.folder.path / "samples" / f"step-{due:09d}.png"
+        if due == 0 or path.exists() or not isinstance(trainer.learner, PairLearner):
+            return
+        model = model_of(self.preset, trainer)
+        count = POINTS if model.event_shape == (2,) else SIDE**2
+        generated, revised = (model.sample(count, revise=revise)[0] for revise in (False, True))
+        if model.event_shape == (2,):
+            figures.save(figures.points({"revised": revised, "generated": generated}), path)
+            return
+        sides = [figures.as_images(self.preset.data.name, x) for x in (generated, revised)]
+        left, right = (images.reshape(SIDE, SIDE, *images.shape[1:]) for images in sides)
+        between = np.ones_like(left[:, :1])
+        figures.save(figures.image_grid(np.concatenate([left, between, right], axis=1)), path)
+
+
+def model_of(preset: Preset, trainer: Trainer) -> TrainedModel:
+    """A copy of the networks as they are, on the processor; averaged ones where the run keeps them."""
+    found = {name: trainer.learner.modules[name] for name in ("potential", "generator")}
+    if trainer.averages:
+        averaged = trainer.averaged()
+        found = {name: averaged[name] for name in found}
+    still = {name: copy.deepcopy(module).cpu().requires_grad_(False) for name, module in found.items()}
+    shape = tuple(trainer.batches.data.shape[1:])
+    return TrainedModel(preset, still["potential"], cast(LatentGenerator, still["generator"]), shape, trainer.step)

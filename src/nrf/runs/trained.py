@@ -1,0 +1,299 @@
+"""A trained pair read back from its run folder: score, sample, revise, interpolate. Reads only a checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from nrf.config import from_json
+from nrf.deprecation import deprecated, former_names
+from nrf.errors import CheckpointError, InputError
+from nrf.learners import Revision
+from nrf.learners.base import require_finite
+from nrf.models import LatentGenerator, frozen
+from nrf.networks import Shape, replica_state
+from nrf.runs.spec import Preset
+from nrf.samplers import CoopNet, Sampler
+from nrf.seeds import randn, require_seed, stream
+from nrf.training import RunFolder
+from nrf.training import checkpoint as ckpt
+
+Array = NDArray[np.float32]
+
+CHUNK = 100
+"""Samples are drawn in whole chunks, so the first k do not depend on how many are asked for."""
+SCORE_CHUNK = 4096
+BATCHES = 10
+"""Batches that are generated at a time, where each sample has one of its own."""
+
+
+OnRevised = Callable[[Mapping[str, Tensor]], object]
+"""Takes what a sampler tells about the chains of a revision, such as ``acceptance``."""
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """Potential and generator of a run, with the preset they were trained by.
+
+    Attributes:
+        preset: All settings of the run.
+        potential: ``u``; high = normal.
+        generator: ``q(x, h)``.
+        event_shape: Shape of one row.
+        step: The iteration of training that the weights are of.
+    """
+
+    preset: Preset
+    potential: nn.Module
+    generator: LatentGenerator
+    event_shape: Shape
+    step: int
+
+    @classmethod
+    def load(
+        cls, folder: Path | str, *, averaged: bool = False, step: int | None = None, replica: int = 0
+    ) -> TrainedModel:
+        """Read a checkpoint of a run folder.
+
+        Args:
+            folder: The run folder.
+            averaged: Take the averaged weights, if the run kept them.
+            step: Which checkpoint; the newest if not given.
+            replica: Which of the models that were trained side by side, from 0.
+
+        Returns:
+            The model, on the processor and held still.
+
+        Raises:
+            CheckpointError: There is no checkpoint, or it cannot be read.
+            InputError: The run kept no averaged weights, or has fewer replicas.
+        """
+        run = RunFolder(folder)
+        described = run.describe()
+        if step is None:
+            newest = run.newest()
+        else:
+            path = run.checkpoint_path(step)
+            newest = path, ckpt.require_run(ckpt.read(path), path)
+        if newest is None:
+            command = f"nrf train {described.get('preset')} --out {folder} --resume"
+            raise CheckpointError(f"{folder} holds no checkpoint yet; let `{command}` run on")
+        path, stored = newest
+        try:
+            preset = from_json(Preset, stored.meta["config"])
+            event_shape = tuple(int(n) for n in stored.meta["event_shape"])
+        except (LookupError, TypeError, ValueError) as error:
+            raise CheckpointError(f"{path}: its configuration cannot be read by this version: {error}") from error
+        potential, generator = preset.networks(event_shape, preset.seed)
+        if averaged and not stored.meta["averaged"]:
+            raise InputError(
+                f"{folder} kept no averaged weights; train with --train.ema-decay, or leave out --averaged"
+            )
+        if not 0 <= replica < preset.replicas:
+            raise InputError(
+                f"{folder} holds {preset.replicas} model(s), so --replica goes from 0 to "
+                f"{preset.replicas - 1}, got {replica}"
+            )
+        for name, module in (("potential", potential), ("generator", generator)):
+            state = stored.group(f"{'averaged' if averaged else 'module'}/{name}")
+            if averaged:  # stored as a wrapper with the module in it and a count beside
+                state = {k.removeprefix("module."): v for k, v in state.items() if k.startswith("module.")}
+            ckpt.load_state(module, state if preset.replicas == 1 else replica_state(state, replica), path)
+            module.eval().requires_grad_(False)
+        return cls(preset, potential, generator, event_shape, int(stored.meta["step"]))
+
+    def score_samples(self, x: Array | Tensor) -> Array:
+        """The potential of each row: high = normal.
+
+        Args:
+            x: Rows, ``(n, *event_shape)``, in the units the model was trained in.
+
+        Returns:
+            One number per row.
+        """
+        with torch.no_grad(), frozen(self.potential):
+            return _in_chunks(lambda rows: self.potential(rows), x, SCORE_CHUNK, "potential")
+
+    def score(self, x: Array | Tensor) -> Array:
+        """The former name of :meth:`score_samples`; deprecated."""
+        deprecated("TrainedModel.score", "TrainedModel.score_samples")
+        return self.score_samples(x)
+
+    def sample(
+        self,
+        n: int,
+        *,
+        seed: int = 0,
+        revise: bool = False,
+        sampler: Sampler | None = None,
+        n_steps: int | None = None,
+        temperature: float | None = None,
+        step_size: float | None = None,
+        on_revised: OnRevised | None = None,
+    ) -> tuple[Array, Array]:
+        """``n`` independent samples and their codes, from the generator alone or revised.
+
+        Args:
+            n: How many.
+            seed: Seed of codes and noise.
+            revise: Revise what the generator proposes. The other arguments are about the revision.
+            sampler: A sampler in place of the one of training, with all its settings.
+            n_steps: Steps, in place of those of training.
+            temperature: Temperature, in place of the sampler's own.
+            step_size: Step size of x, in place of the sampler's own.
+            on_revised: Called with the sampler's diagnostics of each chunk of samples that was revised.
+
+        Returns:
+            Samples ``(n, *event_shape)`` and codes ``(n, latent_dim)``.
+        """
+        if n < 1:
+            raise InputError(f"the number of samples must be at least 1, got {n}")
+        self._require_generator()
+        rng = stream(require_seed(seed), "sample")
+        revision, chosen = self._revision(sampler, n_steps, temperature, step_size)
+        if revise:
+            revision.check(chosen, self.generator)
+
+        def revised(x: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+            if not revise:
+                return x, h
+            found = revision.revised(self.potential, self.generator, chosen, x, h, rng)
+            if on_revised is not None:
+                on_revised(found.diagnostics)
+            return found.x, found.h
+
+        # At once, for too many do not fit into memory, which is better known before the work than after it.
+        xs, hs = torch.empty(n, *self.event_shape), torch.empty(n, self.generator.latent_dim)
+        with frozen(self.potential, self.generator):
+            for start in range(0, n, CHUNK):
+                if revise and revision.target != "x" and self._mixes_rows:  # chains through g: one each
+                    alone = [revised(*self.generator.propose(self._batch_size, rng)) for _ in range(CHUNK)]
+                    x, h = (torch.cat([drawn[:1] for drawn in each]) for each in zip(*alone, strict=True))
+                else:
+                    x, h = revised(*self._propose(CHUNK, rng))
+                xs[start : start + CHUNK], hs[start : start + CHUNK] = x[: n - start], h[: n - start]
+        require_finite(samples=xs, codes=hs)
+        return xs.numpy(), hs.numpy()
+
+    def revise(
+        self,
+        x: Array | Tensor,
+        *,
+        seed: int = 0,
+        sampler: Sampler | None = None,
+        n_steps: int | None = None,
+        temperature: float | None = None,
+        step_size: float | None = None,
+        on_revised: OnRevised | None = None,
+    ) -> Array:
+        """Pull given rows towards typical ones along the potential; they have no codes, so x alone is revised.
+
+        Args:
+            x: Rows.
+            seed: Seed of the sampler's noise.
+            sampler: As for :meth:`sample`, like the arguments after it.
+            n_steps: Steps.
+            temperature: Temperature.
+            step_size: Step size.
+            on_revised: Takes the sampler's diagnostics.
+
+        Returns:
+            The rows, revised.
+        """
+        revision, chosen = self._revision(sampler, n_steps, temperature, step_size)
+        revision = replace(revision, target="x")
+        if isinstance(chosen, CoopNet):
+            chosen = chosen.along_x()
+        rng = stream(require_seed(seed), "revise")
+        none = torch.zeros(0)
+
+        def pull(rows: Tensor) -> Tensor:
+            found = revision.revised(self.potential, self.generator, chosen, rows, none, rng)
+            if on_revised is not None:
+                on_revised(found.diagnostics)
+            return found.x
+
+        with frozen(self.potential, self.generator):
+            return _in_chunks(pull, x, SCORE_CHUNK, "revised rows")
+
+    def interpolate(self, pairs: int, steps: int, *, seed: int = 0) -> Array:
+        """Generated events along straight lines between ``pairs`` of codes: ``(pairs, steps, *event)``."""
+        if pairs < 1 or steps < 2:
+            raise InputError(f"interpolation needs at least 1 pair and 2 steps, got {pairs} and {steps}")
+        self._require_generator()
+        rng = stream(require_seed(seed), "interpolate")
+        start, end = (self.generator.sample_latent(pairs, rng) for _ in range(2))
+        weight = torch.linspace(0, 1, steps)[None, :, None]
+        codes = torch.lerp(start[:, None], end[:, None], weight.expand(pairs, steps, 1))
+        company = self.generator.sample_latent(self._batch_size - 1, rng) if self._mixes_rows else None
+        with torch.no_grad(), frozen(self.generator):
+            events = self._generate(codes.flatten(0, 1), company)
+        return np.asarray(events.numpy()).reshape(pairs, steps, *self.event_shape)
+
+    @property
+    def _mixes_rows(self) -> bool:
+        """Whether batch norm takes the batch's own statistics, so that an event depends on the codes beside its own."""
+        return any(isinstance(m, _BatchNorm) and m.running_mean is None for m in self.generator.modules())
+
+    @property
+    def _batch_size(self) -> int:
+        return self.preset.train.batch_size
+
+    @torch.no_grad()
+    def _propose(self, n: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Independent proposals: where the rows of a batch are mixed, each has a batch of its own, as in training."""
+        if not self._mixes_rows:
+            return self.generator.propose(n, rng)
+        codes = self.generator.sample_latent(n, rng)
+        company = self.generator.sample_latent(n * (self._batch_size - 1), rng)
+        x = self._generate(codes, company.reshape(n, -1, self.generator.latent_dim))
+        if self.generator.sigma > 0:
+            x = x + self.generator.sigma * randn(x.shape, rng)
+        return x, codes
+
+    def _generate(self, codes: Tensor, company: Tensor | None) -> Tensor:
+        """Events of codes, none depending on another; ``company`` are the codes beside each one, or beside all."""
+        out: Tensor
+        if company is None:
+            out = self.generator(codes)
+        else:
+            batches = torch.cat([codes[:, None], company.expand(len(codes), -1, -1)], 1)
+            out = torch.vmap(self.generator, chunk_size=BATCHES)(batches)[:, 0]
+        return out
+
+    def _require_generator(self) -> None:
+        if self.preset.learner.generator_lr == 0:
+            name = type(self.preset.learner).__name__.removesuffix("Config")
+            raise InputError(f"{name} trained no generator to draw from; use `nrf revise` on rows of your own")
+
+    def _revision(
+        self, sampler: Sampler | None, n_steps: int | None, temperature: float | None, step_size: float | None
+    ) -> tuple[Revision, Sampler]:
+        """Those of training, with what is given in their place."""
+        revision = self.preset.revision
+        by_default = revision.n_steps if revision.sample_steps is None else revision.sample_steps
+        revision = replace(revision, n_steps=by_default if n_steps is None else n_steps)
+        chosen: Sampler = self.preset.sampler if sampler is None else sampler
+        if temperature is not None:
+            chosen = replace(chosen, temperature=temperature)
+        if step_size is not None:
+            chosen = replace(chosen, step_size=step_size)
+        return revision, chosen
+
+
+def _in_chunks(function: Callable[[Tensor], Tensor], x: Array | Tensor, size: int, what: str) -> Array:
+    given = x.detach().cpu() if isinstance(x, Tensor) else x
+    rows = torch.from_numpy(np.ascontiguousarray(given, dtype=np.float32))
+    out = torch.cat([function(part) for part in torch.split(rows, size)])
+    require_finite(**{what: out})
+    return np.asarray(out.numpy())
+
+
+__getattr__ = former_names("nrf.runs.trained", {"Trained": "nrf.runs.trained.TrainedModel"})

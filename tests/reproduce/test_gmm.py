@@ -1,0 +1,153 @@
+"""The mixture experiment: its methods, its measures, its summary."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from nrf.cli import main
+from nrf.data import gmm, resolve
+from nrf.errors import InputError
+from nrf.learners import LEARNERS, LevelsConfig
+from nrf.metrics import mixture_log_density, mode_coverage
+from nrf.networks import MLPGenerator
+from nrf.reproduce.gmm import cells as gmm_cells
+from nrf.reproduce.gmm.cells import BESIDE, QUICK, SETTINGS, GMMConfig, Method, field_numbers, methods, samples_of
+from nrf.reproduce.gmm.experiment import Mixture, oracle_rows
+from nrf.reproduce.runner.experiment import Deadline, OutOfTime
+from nrf.reproduce.runner.record import Record
+from nrf.reproduce.runner.run import Options, reproduce
+from nrf.runs.presets import find_preset
+from nrf.runs.trained import TrainedModel
+
+
+def test_every_learner_is_in_both_settings():
+    found = methods(GMMConfig())
+    for setting in SETTINGS:
+        learners = {type(m.preset.learner) for m in found if m.setting == setting}
+        assert learners == set(LEARNERS.values()) - {LevelsConfig}  # noise levels have no setting of the paper's
+    assert [m.name for m in found if m.setting == "best"] == ["inclusive-NRF"]
+    assert len({m.cell for m in found}) == len(found)
+
+
+def test_the_papers_own_methods_in_the_scripts_setting_have_the_papers_length():
+    for method in methods(GMMConfig()):
+        wanted = 40_000 if method.setting == "paper" else 160_000
+        wanted = 10_000 if method.name == "CoopNet" else 20_000 if method.name in BESIDE else wanted
+        assert method.preset.train.iterations == wanted
+        assert method.preset.replicas == 10
+
+
+def test_cheap_methods_come_first(tmp_path):
+    keys = [cell.name for cell in Mixture().cells(GMMConfig(), tmp_path)]
+    assert keys.index("released-gan") < keys.index("released-inclusive-nrf")
+    assert keys.index("paper-gan") < keys.index("paper-inclusive-nrf")
+
+
+def test_the_oracle_is_the_papers():
+    rows = {row.metric: row for row in oracle_rows(replace(QUICK, draws=100, grid_side=600))}
+    assert rows["covered modes"].mean == pytest.approx(30.70, abs=0.2)
+    assert rows["realistic ratio"].mean == pytest.approx(0.99, abs=0.005)
+    assert rows["log-likelihood"].mean == pytest.approx(-1.70, abs=0.08)
+
+
+class Truth(torch.nn.Module):
+    """The mixture's own log density, at a temperature."""
+
+    def __init__(self, temperature):
+        super().__init__()
+        self.temperature = temperature
+
+    def forward(self, x):
+        return self.temperature * mixture_log_density(x, torch.from_numpy(gmm.means()), gmm.SIGMA) + 3
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.2])
+def test_a_field_of_the_right_shape_is_seen_as_such(temperature):
+    preset = find_preset("gmm-short")
+    trained = TrainedModel(preset, Truth(temperature), MLPGenerator(latent_dim=2).build((2,)), (2,), 0)
+    found = field_numbers(trained, 400)
+    assert found["fitted temperature"] == pytest.approx(temperature, rel=0.05)
+    assert found["KL from the mixture, temperature fitted"] == pytest.approx(0.0, abs=0.01)
+    if temperature < 1:
+        assert found["KL from the mixture"] > 0.3
+        assert found["log-likelihood"] < found["log-likelihood, temperature fitted"] - 0.3
+
+
+def test_reported_likelihoods_are_of_points_that_chose_nothing():
+    splits, reported = resolve("gmm"), gmm.reported()
+    assert not np.isin(reported[:, 0], np.concatenate([splits.train, splits.test])[:, 0]).any()
+    density = [
+        mixture_log_density(torch.from_numpy(x), torch.from_numpy(gmm.means()), gmm.SIGMA).mean().item()
+        for x in (reported, splits.test)
+    ]
+    assert abs(density[0] - density[1]) > 0.005  # so that the two can be told apart below
+    generator = MLPGenerator(latent_dim=2).build((2,))
+    trained = TrainedModel(find_preset("gmm-short"), Truth(1.0), generator, (2,), 0)
+    assert field_numbers(trained, 600)["log-likelihood"] == pytest.approx(density[0], abs=0.002)
+    oracle = {row.metric: row.mean for row in oracle_rows(replace(QUICK, grid_side=600))}
+    assert oracle["log-likelihood"] == pytest.approx(density[0], abs=0.002)
+
+
+def test_kernel_likelihoods_are_of_the_same_points(monkeypatch):
+    seen = []
+    monkeypatch.setattr(gmm_cells, "kernel_log_likelihood", lambda samples, points: seen.append(points) or 0.0)
+    method = next(m for m in methods(QUICK) if m.name == "GAN" and m.setting == "released")
+    generator = method.preset.generator.build((2,))
+    trained = TrainedModel(method.preset, Truth(1.0), generator, (2,), 0)
+    gmm_cells._numbers(method, trained, seed=0, draws=QUICK.draws, grid_side=QUICK.grid_side)
+    (points,) = seen
+    np.testing.assert_array_equal(points, gmm.reported())
+
+
+def test_a_field_without_a_generator_is_sampled_by_long_chains():
+    cd = next(m for m in methods(QUICK) if m.name == "CD" and m.setting == "released")
+    preset = replace(cd.preset, sampler=replace(cd.preset.sampler, step_size=0.002, temperature=1.0))
+    trained = TrainedModel(preset, Truth(1.0), MLPGenerator(latent_dim=2).build((2,)), (2,), 0)
+    samples = samples_of(Method("CD", "released", preset), trained, 500, seed=0)
+    assert set(samples) == {"long chains"}
+    _, realistic = mode_coverage(samples["long chains"], torch.from_numpy(gmm.means()).float(), gmm.SIGMA)
+    assert realistic > 0.9
+
+
+def test_some_lines_alone_make_a_record_of_their_own(tmp_path):
+    options = Options(tmp_path, tmp_path, jobs=1, quick=True, quiet=True, lines=("inclusive-NRF, best",))
+    record = reproduce(Mixture(), options, lambda text: None)
+    assert {(row.method, row.preset) for row in record.rows} == {("inclusive-NRF", "best"), ("oracle", None)}
+    options = replace(options, lines=("GAN, released",))  # WGAN-GP is no such line; what is there stays
+    record = reproduce(Mixture(), options, lambda text: None)
+    assert {row.method for row in record.rows} == {"inclusive-NRF", "GAN", "SNGAN", "oracle"}
+
+
+def test_a_run_stops_when_the_time_is_over_and_goes_on(tmp_path):
+    options = Options(tmp_path, tmp_path, jobs=1, quick=True, quiet=True, lines=("GAN, paper",), max_hours=0.0)
+    with pytest.raises(InputError, match="cells are missing"):
+        reproduce(Mixture(), options, lambda text: None)
+    method = next(m for m in methods(QUICK) if m.cell == "paper-gan")
+    method = replace(method, preset=replace(method.preset, train=replace(method.preset.train, log_every=2)))
+    run = tmp_path / "run"
+    with pytest.raises(OutOfTime):
+        gmm_cells.train_and_measure(method, QUICK.draws, QUICK.grid_side, run, Deadline(0.0))
+    assert TrainedModel.load(run).step == 2
+    assert gmm_cells.train_and_measure(method, QUICK.draws, QUICK.grid_side, run)["iterations"] == 20
+
+
+@pytest.mark.slow
+def test_reproduce_quick_writes_every_row(tmp_path, capsys):
+    assert main(["reproduce", "gmm", "--quick", "--quiet", "--out", str(tmp_path), "--jobs", "1"]) == 0
+    (folder,) = tmp_path.iterdir()
+    record = Record.read(folder / "gmm.json")
+    assert json.loads((folder / "gmm.json").read_text())["rows"]
+    assert {(r.method, r.preset) for r in record.rows if r.preset} == {(m.name, m.setting) for m in methods(QUICK)}
+    paper = [r for r in record.rows if r.paper is not None]
+    assert {r.paper for r in paper if r.method == "inclusive-NRF" and r.metric == "covered modes"} == {27.46, 30.65}
+    fields = {r.method for r in record.rows if r.metric == "log-likelihood"}
+    assert "GAN" not in fields
+    assert {"CD", "inclusive-NRF", "oracle"} <= fields
+    for setting in (*SETTINGS, "best"):
+        assert (folder / "gmm" / f"panels-{setting}.png").is_file()
+    assert "Likelihood" in capsys.readouterr().out

@@ -1,0 +1,83 @@
+"""The tables of README and docs are those of the records in results/."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import nrf
+from nrf.cli import main
+from nrf.errors import InputError
+from nrf.reproduce.pages import Records, fill, pages_beside, write_pages
+from nrf.reproduce.pages.fill import TABLES
+from nrf.reproduce.runner.record import Record, Row
+from nrf.reproduce.runner.report import Table
+
+RESULTS = Path(nrf.__file__).parent.parent.parent / "results"
+PAGES = list(pages_beside(RESULTS))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_tables_are_those_of_the_records(page):
+    text = page.read_text()
+    assert fill(text, Records(RESULTS), page.name) == text, "`nrf reproduce --write-docs` makes the tables anew"
+
+
+def test_every_table_is_in_a_page():
+    text = "".join(page.read_text() for page in PAGES)
+    assert [name for name in TABLES if f"<!-- table: {name} -->" not in text] == []
+
+
+@pytest.fixture
+def copied(tmp_path):
+    (tmp_path / "docs").mkdir()
+    shutil.copytree(RESULTS / "cells", tmp_path / "results" / "cells")
+    for path in RESULTS.glob("*.json"):
+        shutil.copy(path, tmp_path / "results")
+    page = tmp_path / "docs" / "page.md"
+    page.write_text("Before.\n\n<!-- table: ablation -->\n| old |\n<!-- end -->\n\nAfter.\n")
+    return tmp_path
+
+
+def test_another_number_in_a_record_is_another_table(copied, capsys):
+    page, results = copied / "docs" / "page.md", copied / "results"
+    assert main(["reproduce", "--write-docs", "--results", str(results)]) == 0
+    assert f"written: {page}" in capsys.readouterr().out
+    before = page.read_text()
+    assert before.startswith("Before.\n\n<!-- table: ablation -->\n| revision | IS-c10: generation |")
+    assert before.endswith("|\n<!-- end -->\n\nAfter.\n")
+    assert main(["reproduce", "--write-docs", "--results", str(results)]) == 0
+    assert "all tables are those of the records" in capsys.readouterr().out
+    path = results / "ablation.json"
+    path.write_text(path.read_text().replace(str(Record.read(path).rows[0].mean), "1.999"))
+    assert fill(before, Records(results)) != before
+    assert write_pages(results) == [page]
+    assert "1.999" in page.read_text()
+
+
+def test_what_is_wrong_with_a_page_is_named():
+    records = Records(RESULTS)
+    with pytest.raises(InputError, match=r"x.md: there is no table 'ablatio'; did you mean ablation\?"):
+        fill("<!-- table: ablatio -->\n<!-- end -->", records, "x.md")
+    for text in ("<!-- table: ablation -->\n", "<!-- end -->", "<!-- table: a -->\n<!-- table: b -->\n<!-- end -->"):
+        with pytest.raises(InputError, match="needs an <!-- end --> of its own"):
+            fill(text, records)
+    assert main(["reproduce", "gmm", "--write-docs"]) == 2
+
+
+def test_a_row_must_be_there_once(tmp_path):
+    rows = [Row("a", "m", 1.0), Row("a", "m", 2.0), Row("b", "m", 3.0, case="c")]
+    Record("x", "nrf", rows=rows).write(tmp_path / "x.json")
+    found = Records(tmp_path).rows("x")
+    assert found.get("b", "m", case="c").mean == 3.0
+    assert found.find("b", "m") is None
+    with pytest.raises(InputError, match="2 rows are of"):
+        found.get("a", "m")
+    with pytest.raises(InputError, match="has no row of 'c'"):
+        found.get("c", "m")
+
+
+def test_bars_in_a_cell_are_no_bars_of_the_table():
+    assert Table(["q(h|x)", "n"], [["", "1"]]).as_markdown() == "| q(h\\|x) | n |\n|---|---|\n|  | 1 |"

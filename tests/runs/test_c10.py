@@ -1,0 +1,56 @@
+"""The classifier behind FID-c10: learns, repeats, and is kept."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from nrf.data import Splits
+from nrf.errors import InputError
+from nrf.runs import c10
+from nrf.runs.c10 import ClassifierConfig, c10_classifier, train_classifier
+from nrf.training.classify import ClassifierTraining
+
+TINY = ClassifierConfig(width=4, training=ClassifierTraining(epochs=6, batch_size=25, peak_rate=0.1, shift=1))
+
+
+def _stripes(n, seed):
+    """Stripes lying or upright, in noise."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, 2, n)
+    x = 0.3 * rng.normal(size=(n, 3, 32, 32)).astype(np.float32)
+    wave = np.sin(np.arange(32) * 0.8).astype(np.float32)
+    x += np.where(labels[:, None, None, None] == 0, wave[:, None], wave[None, :])
+    return x.clip(-1, 1), labels
+
+
+@pytest.fixture(scope="module")
+def splits():
+    return Splits("stripes", *_stripes(200, 0), *_stripes(100, 1), bounds=(-1.0, 1.0))
+
+
+def test_it_learns_and_repeats(splits):
+    network, right = train_classifier(splits, TINY, quiet=True)
+    assert right > 0.9
+    again, _ = train_classifier(splits, TINY, quiet=True)
+    images = torch.from_numpy(splits.test[:5])
+    assert all((a == b).all() for a, b in zip(network(images), again(images), strict=True))
+
+
+def test_it_is_trained_once_and_a_poor_one_is_not_kept(splits, tmp_path, monkeypatch):
+    calls = []
+
+    def train(splits, config, *, quiet):
+        calls.append(config)
+        torch.manual_seed(0)
+        return c10.Classifier(config.width).eval(), 0.5 if len(calls) == 1 else 0.9
+
+    monkeypatch.setattr(c10, "train_classifier", train)
+    monkeypatch.setattr(c10, "resolve", lambda name: splits)
+    with pytest.raises(InputError, match=r"accuracy of 0\.500"):
+        c10_classifier(tmp_path)
+    first, second = c10_classifier(tmp_path), c10_classifier(tmp_path)
+    assert len(calls) == 2
+    images = torch.rand(3, 3, 32, 32)
+    assert (first(images)[0] == second(images)[0]).all()
