@@ -114,5 +114,5 @@ def test_each_model_of_the_mixture_has_codes_and_noise_of_its_own(name, monkeypa
     monkeypatch.setattr(gmm_cells, "samples_of", lambda method, trained, n, seed: seeds.append(seed) or {})
     critic = Method("GAN", "released", replace(method.preset, learner=gmm_cells.GANConfig()))
     for replica in range(2):
-        gmm_cells._measure(QUICK, critic, None, replica)
+        gmm_cells._measure(critic, None, replica, draws=1, grid_side=10)
     assert seeds == [0, 1]
