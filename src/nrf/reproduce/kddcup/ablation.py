@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from nrf.detect import Training
 from nrf.learners import Revision
 from nrf.networks import MLPPotential
 from nrf.reproduce.kddcup.cells import WATCHED, detector_cell, run_cell
@@ -94,9 +93,9 @@ CHANGES: dict[str, Sequence[Change]] = {
 DETECTORS: dict[str, dict[str, Any]] = {
     "NRFDetector": {},
     "NRFDetector, the 121 encoded columns": {"encoded": True},
-    "NRFDetector, σ 0.3": {"training": Training(sigma=0.3)},
-    "NRFDetector, 256-128": {"training": Training(widths=(256, 128))},
-    "NRFDetector, learning rates 5e-3": {"training": Training(learning_rate=5e-3)},
+    "NRFDetector, σ 0.3": {"training__sigma": 0.3},
+    "NRFDetector, 256-128": {"training__widths": (256, 128)},
+    "NRFDetector, learning rates 5e-3": {"training__learning_rate": 5e-3},
 }
 """Settings of the detector, by name."""
 
