@@ -97,4 +97,10 @@ class Ranks:
         return bool(asked > 0)
 
 
+def leave() -> None:
+    """End the group, and its threads with it: where they outlive the interpreter, the process may abort at its end."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
 ALONE = Ranks()

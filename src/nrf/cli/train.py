@@ -12,6 +12,7 @@ from nrf.errors import InputError
 
 def train(arguments: list[str]) -> int:
     from nrf.cli.train_request import PresetOptions, TrainRequest
+    from nrf.ranks import leave
     from nrf.runs.presets import PRESETS, find_preset
     from nrf.runs.train import stored_preset
     from nrf.runs.train import train as run_training
@@ -55,6 +56,8 @@ def train(arguments: list[str]) -> int:
         if kept is None:
             raise Stopped("stopped before the first checkpoint: no training is kept") from stop
         raise Stopped(f"stopped; {kept} is kept, what came after it is not; go on with: {again}") from stop
+    finally:
+        leave()
     if not trainer.ranks.leads:
         return 0 if trainer.step == trainer.total else STOPPED
     if trainer.step < trainer.total:
