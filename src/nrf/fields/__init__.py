@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nrf.fields.annealing import anneal, at_level, denoised, draw_widest, sample
-from nrf.fields.density import log_density
+from nrf.fields.nats import log_density
 from nrf.fields.normaliser import Integral, annealed_integral, quadrature
 
 __all__ = [
