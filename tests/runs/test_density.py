@@ -129,7 +129,7 @@ def test_what_has_no_log_density_is_said():
     levels, rows = _gaussian(learner=InclusiveConfig())  # noise levels that nothing has normalised
     for trained in (plain, levels):
         for ask in (lambda t=trained: t.log_density(rows), trained.normaliser):
-            with pytest.raises(InputError, match="up to a constant only; .* `levels`, as in the presets gmm-levels"):
+            with pytest.raises(InputError, match=r"up to a constant only; .* `levels`, as in the presets gmm-levels"):
                 ask()
 
 
