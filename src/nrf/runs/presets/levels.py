@@ -33,7 +33,8 @@ def levels() -> dict[str, Preset]:
             threads=1,
         ),
     )
-    # From the widest level a chain forgets where it began, and with it the code: g would learn the mean of the data.
+    # From a wide level a chain forgets where it began, and with it the code; from a narrow one it stays in its mode.
+    # Neither covers the mixture (docs/presets.md): this preset is there to measure that.
     generator = replace(
         mixture,
         generator=MLPGenerator(latent_dim=2, widths=(50, 50), sigma=0.0),
