@@ -90,7 +90,7 @@ SAME_MEANING = {
     "experiment": "what an experiment is, or one",
     "ablation": "one change at a time",
     "registry": "what there is, by name",
-    "levels": "noise levels: the potentials and the learner",
+    "levels": "noise levels: the potentials, the learner and the presets",
     "coopnet": "cooperative training, its sampler and its learner",
     "gmm": "the 32-mode mixture",
     "digits": "scikit-learn's digits",

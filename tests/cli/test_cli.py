@@ -187,7 +187,9 @@ def test_version_and_help(capsys):
     assert main([]) == 2
 
 
-@pytest.mark.parametrize("command", ["sample", "revise", "score", "interpolate", "demo", "data", "train gmm-short"])
+@pytest.mark.parametrize(
+    "command", ["sample", "revise", "score", "density", "interpolate", "demo", "data", "train gmm-short"]
+)
 def test_every_command_has_help(command, capsys):
     with pytest.raises(SystemExit) as stop:
         main([*command.split(), "--help"])

@@ -25,6 +25,7 @@ CONFIGS = {
     "diagonal": (LevelsMLPPotential(widths=(7,), n_levels=4, covariance="diagonal", activation="softplus"), (2, 2)),
     "batch norm": (LevelsMLPPotential(widths=(7,), n_levels=4, norm="batch"), (3,)),
     "convolutions": (LevelsCNNPotential(width=2, n_levels=4), (1, 8, 8)),
+    "convolutions of flat rows": (LevelsCNNPotential(width=2, n_levels=4, image=(1, 8, 8)), (64,)),
     "convolutions, batch norm": (LevelsCNNPotential(width=2, n_levels=4, norm="batch"), (1, 8, 8)),
 }
 
@@ -131,6 +132,8 @@ def test_what_cannot_be_is_said():
         LevelsMLPPotential(sigma_min=3.0, sigma_max=1.0)
     with pytest.raises(InputError, match="n_levels ≥ 2"):
         LevelsCNNPotential(n_levels=1)
+    with pytest.raises(InputError, match="do not hold images"):
+        LevelsCNNPotential(image=(1, 8, 8)).build((63,))
     with pytest.raises(InputError, match="no bias_spread"):
         LevelsMLPPotential(bias_spread=1.0)
     with pytest.raises(InputError, match="wave_scale > 0"):

@@ -14,7 +14,8 @@ from nrf.data import gmm, resolve
 from nrf.errors import InputError
 from nrf.learners import LEARNERS, LevelsConfig
 from nrf.metrics import mixture_log_density, mode_coverage
-from nrf.networks import MLPGenerator
+from nrf.networks import MLPGenerator, NoiseLevelPotential
+from nrf.networks.levels import Reference
 from nrf.reproduce.gmm import cells as gmm_cells
 from nrf.reproduce.gmm.cells import BESIDE, QUICK, SETTINGS, GMMConfig, Method, field_numbers, methods, samples_of
 from nrf.reproduce.gmm.experiment import Mixture, oracle_rows
@@ -31,6 +32,10 @@ def test_every_learner_is_in_both_settings():
         learners = {type(m.preset.learner) for m in found if m.setting == setting}
         assert learners == set(LEARNERS.values()) - {LevelsConfig}  # noise levels have no setting of the paper's
     assert [m.name for m in found if m.setting == "best"] == ["inclusive-NRF"]
+    assert [(m.name, m.has_generator) for m in found if m.setting == "levels"] == [
+        ("levels", False),
+        ("levels and generator", True),
+    ]
     assert len({m.cell for m in found}) == len(found)
 
 
@@ -38,6 +43,7 @@ def test_the_papers_own_methods_in_the_scripts_setting_have_the_papers_length():
     for method in methods(GMMConfig()):
         wanted = 40_000 if method.setting == "paper" else 160_000
         wanted = 10_000 if method.name == "CoopNet" else 20_000 if method.name in BESIDE else wanted
+        wanted = 3000 if method.setting == "levels" else wanted
         assert method.preset.train.iterations == wanted
         assert method.preset.replicas == 10
 
@@ -46,6 +52,7 @@ def test_cheap_methods_come_first(tmp_path):
     keys = [cell.name for cell in Mixture().cells(GMMConfig(), tmp_path)]
     assert keys.index("released-gan") < keys.index("released-inclusive-nrf")
     assert keys.index("paper-gan") < keys.index("paper-inclusive-nrf")
+    assert keys.index("levels-levels") < keys.index("levels-levels-and-generator") < keys.index("released-gan")
 
 
 def test_the_oracle_is_the_papers():
@@ -114,6 +121,52 @@ def test_a_field_without_a_generator_is_sampled_by_long_chains():
     assert realistic > 0.9
 
 
+class TrueLevels(NoiseLevelPotential):
+    """The mixture's own log-density at every level, and a constant too much."""
+
+    def __init__(self, excess):
+        super().__init__(torch.nn.Identity(), (0.02, 4.0), Reference(2, "full"))
+        self.excess = excess
+        self.start_from(torch.from_numpy(resolve("gmm").train))
+
+    def levels(self, x):
+        means = torch.from_numpy(gmm.means()).float()
+        exact = [mixture_log_density(x, means, float(np.hypot(gmm.SIGMA, sigma))) for sigma in self.sigmas]
+        return torch.stack(exact, 1) + self.excess
+
+
+@pytest.mark.parametrize("excess", [0.0, 0.3])
+def test_a_density_in_nats_is_judged_as_it_is(excess):
+    """A constant too much goes into the integral and the likelihood, and nothing hides it."""
+    generator = MLPGenerator(latent_dim=2).build((2,))
+    trained = TrainedModel(find_preset("gmm-levels"), TrueLevels(excess), generator, (2,), 0)
+    found = field_numbers(trained, 600)
+    assert found["integral"] == pytest.approx(np.exp(excess), rel=0.005)
+    assert found["log-likelihood, as it is"] == pytest.approx(found["log-likelihood"] + excess, abs=0.005)
+    assert found["slope"] == pytest.approx(1.0, abs=0.05)
+    assert "integral" not in field_numbers(replace(trained, preset=find_preset("gmm-short")), 60)
+
+
+def test_a_field_with_noise_levels_is_sampled_by_annealing():
+    alone, both = (m for m in methods(QUICK) if m.setting == "levels")
+    for method, kinds in ((alone, {"revision"}), (both, {"generation", "revision"})):
+        preset = replace(method.preset, revision=replace(method.preset.revision, n_steps=1, sample_steps=None))
+        generator = MLPGenerator(latent_dim=2).build((2,))
+        trained = TrainedModel(preset, preset.potential.build((2,)), generator, (2,), 0)
+        assert set(samples_of(method, trained, 100, seed=0)) == kinds
+
+
+def test_rows_and_picture_of_noise_levels(tmp_path):
+    options = Options(tmp_path, tmp_path, jobs=1, quick=True, quiet=True, lines=("levels, levels",))
+    record = reproduce(Mixture(), options, lambda text: None)
+    mine = {(row.metric, row.case) for row in record.rows if row.method == "levels"}
+    for weights in ("last weights", "averaged weights"):
+        for metric in ("log-likelihood, as it is", "integral", "slope"):
+            assert (metric, weights) in mine
+        assert ("covered modes", f"revision, {weights}") in mine
+    assert list(tmp_path.rglob("panels-levels.png"))
+
+
 def test_some_lines_alone_make_a_record_of_their_own(tmp_path):
     options = Options(tmp_path, tmp_path, jobs=1, quick=True, quiet=True, lines=("inclusive-NRF, best",))
     record = reproduce(Mixture(), options, lambda text: None)
@@ -148,6 +201,6 @@ def test_reproduce_quick_writes_every_row(tmp_path, capsys):
     fields = {r.method for r in record.rows if r.metric == "log-likelihood"}
     assert "GAN" not in fields
     assert {"CD", "inclusive-NRF", "oracle"} <= fields
-    for setting in (*SETTINGS, "best"):
+    for setting in (*SETTINGS, "best", "levels"):
         assert (folder / "gmm" / f"panels-{setting}.png").is_file()
     assert "Likelihood" in capsys.readouterr().out

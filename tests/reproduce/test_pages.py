@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -81,3 +82,21 @@ def test_a_row_must_be_there_once(tmp_path):
 
 def test_bars_in_a_cell_are_no_bars_of_the_table():
     assert Table(["q(h|x)", "n"], [["", "1"]]).as_markdown() == "| q(h\\|x) | n |\n|---|---|\n|  | 1 |"
+
+
+def test_noise_levels_are_in_the_table_of_learners_once_they_are_in_the_record(copied):
+    folder = copied / "results"
+    record = Record.read(folder / "gmm.json")
+    others = [row for row in record.rows if row.preset != "levels"]
+    replace(record, rows=others).write(folder / "gmm.json")
+    assert not [line for line in TABLES["gmm, learners"](Records(folder)).rows if line[0] == "levels"]
+    place = {"preset": "levels", "case": "revision, averaged weights"}
+    rows = [
+        Row("levels", "iterations", 3000, preset="levels"),
+        Row("levels", "covered modes", 30.5, **place),
+        Row("levels", "realistic ratio", 0.97, **place),
+        Row("levels", "log-likelihood", -1.73, preset="levels", case="averaged weights"),
+    ]
+    replace(record, rows=[*others, *rows]).write(folder / "gmm.json")
+    (line,) = (line for line in TABLES["gmm, learners"](Records(folder)).rows if line[0] == "levels")
+    assert list(line) == ["levels", "levels", "3,000", "", "30.50 / 0.97", "−1.73", ""]

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+from nrf.learners import LevelsConfig
 from nrf.reproduce.generation.cells import ABLATION, GENERATION
 from nrf.reproduce.gmm import experiment as gmm
 from nrf.reproduce.kddcup import experiment as kddcup
@@ -167,6 +168,23 @@ OURS = {
         *(SGHMC, 0.03, 0.3, 0.02, 10, SCRIPTS, 0.0, 1e-3, 3e-3, (0.0, 0.999), A, 100),
         *((160_000, None), None, 0.0),
     ),
+    # Noise levels: a step of 0.3 σ_0² at the smallest, whose σ_0 is 0.02 on the mixture and 0.1 on images.
+    "gmm-levels": (
+        *(SGHMC, 1.2e-4, 0.3, 1.0, 20, SCRIPTS, 0.0, 3e-3, 0.0, (0.9, 0.999), A, 512),
+        *((3000, None), None, 0.1),
+    ),
+    "gmm-levels-generator": (
+        *(SGHMC, 1.2e-4, 0.3, 1.0, 5, SCRIPTS, 0.0, 3e-3, 3e-3, (0.9, 0.999), A, 512),
+        *((3000, None), None, 0.0),
+    ),
+    "digits-levels": (
+        *(SGHMC, 3e-3, 0.3, 1.0, 20, SCRIPTS, 0.0, 2e-3, 0.0, (0.9, 0.999), A, 128),
+        *((1500, None), None, 0.1),
+    ),
+    "mnist-levels": (
+        *(SGHMC, 3e-3, 0.3, 1.0, 20, SCRIPTS, 0.0, 2e-3, 0.0, (0.9, 0.999), A, 100),
+        *((2000, None), None, 0.1),
+    ),
     "digits": (SGLD, 0.003, None, 1.0, 10, SCRIPTS, 1.0, 1e-3, 1e-3, (0.0, 0.9), A, 64, (600, None), None, 0.3),
     "mnist-interpolation": (
         *(SGHMC, 0.01, 0.5, 0.0, 20, SCRIPTS, 0.1, 3e-4, 3e-4, (0.5, 0.99), A, 100),
@@ -186,6 +204,31 @@ def test_every_preset_is_written_down():
 @pytest.mark.parametrize("name", SETTINGS | OURS)
 def test_a_preset_has_the_settings_that_are_written_down(name):
     assert _settings(PRESETS[name]) == Settings(*(SETTINGS | OURS)[name])
+
+
+# Potential's noise levels: smallest, widest, how many; the level a revision begins at.
+LEVELS = {
+    "gmm-levels": (0.02, 4.0, 8, -1),
+    "gmm-levels-generator": (0.02, 4.0, 8, 4),
+    "digits-levels": (0.1, 2.0, 16, -1),
+    "mnist-levels": (0.1, 5.0, 16, -1),
+}
+
+
+def test_presets_with_noise_levels_have_those_that_are_written_down():
+    found = {
+        name: (p.potential.sigma_min, p.potential.sigma_max, p.potential.n_levels, p.revision.start_level)
+        for name, p in PRESETS.items()
+        if isinstance(p.learner, LevelsConfig)
+    }
+    assert found == LEVELS
+
+
+@pytest.mark.parametrize("name", LEVELS)
+def test_rates_fall_to_nothing_and_weights_are_averaged(name):
+    """The last noise of the weights would go into the normaliser."""
+    assert (PRESETS[name].train.lr_final, PRESETS[name].train.ema_decay) == (0.0, 0.995)
+    assert PRESETS[name].sampler.step_size == pytest.approx(0.3 * PRESETS[name].potential.sigma_min ** 2)
 
 
 # Appendix, tables of networks: units of u and of g, dimension of h.

@@ -14,7 +14,7 @@ from nrf.cli.experiments import demo, reproduce
 from nrf.cli.parsing import STOPPED, parse, parse_with_sampler, say_old
 from nrf.cli.quality import quality
 from nrf.cli.train import train
-from nrf.cli.trained import interpolate, revise, sample, score
+from nrf.cli.trained import density, interpolate, revise, sample, score
 from nrf.errors import InputError, NonFiniteError, NRFError, printable
 from nrf.processes import terminable
 
@@ -74,7 +74,8 @@ def _dispatch(arguments: list[str]) -> int:
 COMMANDS: dict[str, tuple[Callable[..., int], str]] = {
     "sample": (sample, "draw samples, generated or revised"),
     "revise": (revise, "pull given rows towards typical ones"),
-    "score": (score, "score rows: high = normal"),
+    "score": (score, "score rows by potential or log-density: high = normal"),
+    "density": (density, "check that a log-density is normalised"),
     "interpolate": (interpolate, "walk in the latent space"),
     "quality": (quality, "score generated images: inception score, FID, precision, recall"),
     "reproduce": (reproduce, "run an experiment of the paper"),

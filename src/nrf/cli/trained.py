@@ -1,4 +1,4 @@
-"""`nrf sample`, `revise`, `score` and `interpolate`: what is done with a trained model."""
+"""`nrf sample`, `revise`, `score`, `density` and `interpolate`: what is done with a trained model."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from typing import Any
 from nrf.cli.parsing import Folder, Input, say
 from nrf.errors import InputError
 from nrf.files import replaced, require_output, write_atomically
+
+UNSURE = 0.5
+"""A standard error of annealed importance sampling, in nats, beyond which the tail of its weights was not seen."""
 
 
 def sample(
@@ -30,10 +33,10 @@ def sample(
 
     Args:
         folder: Folder of the run.
-        out: Where to write: .npz (arrays x and h) or .png.
+        out: Where to write: .npz (arrays x and h; h has no columns where no generator was trained) or .png.
         n: Number of samples.
-        revise: Revise them with the sampler of the training.
-        steps: Revision steps, instead of those of the training.
+        revise: Revise them with the sampler of the training; down the noise levels, where the potential has any.
+        steps: Revision steps, at each level if there are levels, instead of those of the training.
         temperature: Temperature of the revision, instead of that of the training.
         step_size: Step size of the revision, instead of that of the training.
         averaged: Use the averaged weights.
@@ -62,7 +65,8 @@ def sample(
         _write_npz(out, x=x, h=h)
     else:
         _draw(trained.preset.data.name, x, out)
-    say(f"{n} {'revised' if revise else 'generated'} samples{_means(told)}: {out}")
+    how = "generated" if not revise else "revised" if trained.has_generator else "annealed"
+    say(f"{n} {how} samples{_means(told)}: {out}")
     return 0
 
 
@@ -75,6 +79,7 @@ def revise(
     steps: int | None = None,
     temperature: float | None = None,
     step_size: float | None = None,
+    start_level: int = 0,
     averaged: bool = False,
     replica: int = 0,
     seed: int = 0,
@@ -89,6 +94,7 @@ def revise(
         steps: Revision steps, instead of those of the training.
         temperature: Temperature, instead of that of the training.
         step_size: Step size, instead of that of the training.
+        start_level: Of a field with noise levels: the one to begin at, -1 the widest; less of a row is kept there.
         averaged: Use the averaged weights.
         replica: Which model of a run with --replicas, from 0.
         seed: Seed of the noise.
@@ -108,6 +114,7 @@ def revise(
         n_steps=steps,
         temperature=temperature,
         step_size=step_size,
+        start_level=start_level,
         on_revised=told.append,
     )
     u_before, u = trained.score_samples(before), trained.score_samples(x)
@@ -119,13 +126,23 @@ def revise(
     return 0
 
 
-def score(folder: Folder, input: Input, /, *, out: Path, averaged: bool = False, replica: int = 0) -> int:
-    """Score rows by their potential: high = normal, low = anomalous.
+def score(
+    folder: Folder,
+    input: Input,
+    /,
+    *,
+    out: Path,
+    log_density: bool = False,
+    averaged: bool = False,
+    replica: int = 0,
+) -> int:
+    """Score rows by their potential or log-density: high = normal, low = anomalous.
 
     Args:
         folder: Folder of the run.
         input: Rows to score: .npz, .npy, .csv or .txt, in the units the model was trained in.
-        out: Where to write: .csv (row, potential), .npy or .npz.
+        out: Where to write: .csv (row, and potential or log_density), .npy or .npz (array u or log_density).
+        log_density: The log-density in nats, of a model of the learner `levels`; `nrf density` checks it.
         averaged: Use the averaged weights.
         replica: Which model of a run with --replicas, from 0.
     """
@@ -136,16 +153,58 @@ def score(folder: Folder, input: Input, /, *, out: Path, averaged: bool = False,
 
     require_output(out, ".csv", ".npy", ".npz")
     trained = TrainedModel.load(folder, averaged=averaged, replica=replica)
-    u = trained.score_samples(read_array(input, trained.event_shape))
+    rows = read_array(input, trained.event_shape)
+    values = trained.log_density(rows) if log_density else trained.score_samples(rows)
     if out.suffix == ".csv":
-        lines = ["row,potential", *(f"{i},{float(v):.9g}" for i, v in enumerate(u, start=1))]
+        column = "log_density" if log_density else "potential"
+        lines = [f"row,{column}", *(f"{i},{float(v):.9g}" for i, v in enumerate(values, start=1))]
         write_atomically(out, ("\n".join(lines) + "\n").encode())
     elif out.suffix == ".npy":
         with replaced(out) as partial:
-            np.save(partial, u)
+            np.save(partial, values)
     else:
-        _write_npz(out, u=u)
-    say(f"{len(u)} rows scored, potential {u.min():.4g} … {u.max():.4g}: {out}")
+        _write_npz(out, **{"log_density" if log_density else "u": values})
+    spread = f"{values.min():.4g} … {values.max():.4g}"
+    what = f"log-density {spread} nats, mean {values.mean():.4g}" if log_density else f"potential {spread}"
+    say(f"{len(values)} rows scored, {what}: {out}")
+    return 0
+
+
+def density(
+    folder: Folder,
+    /,
+    *,
+    chains: int = 500,
+    between: int = 10,
+    moves: int = 2,
+    averaged: bool = False,
+    replica: int = 0,
+    seed: int = 0,
+) -> int:
+    """Check the log-density of a trained model: its integral should be 1.
+
+    Args:
+        folder: Folder of a run of the learner `levels`.
+        chains: Independent chains of annealed importance sampling.
+        between: Densities between two noise levels, on the way of a chain.
+        moves: Moves of a chain at each of them.
+        averaged: Use the averaged weights.
+        replica: Which model of a run with --replicas, from 0.
+        seed: Seed of the chains.
+    """
+    from nrf.runs.trained import TrainedModel
+
+    trained = TrainedModel.load(folder, averaged=averaged, replica=replica)
+    found = trained.normaliser(seed=seed, n_chains=chains, n_between=between, n_moves=moves)
+    if found.quadrature is not None:
+        say(f"integral by quadrature: {found.quadrature.value:.4g}, its log {found.quadrature.log_value:+.4f} nats")
+    annealed = found.annealed
+    say(
+        f"integral by annealed importance sampling, {chains} chains: {annealed.value:.4g}, "
+        f"its log {annealed.log_value:+.4f} ± {annealed.standard_error:.4f} nats"
+    )
+    if annealed.standard_error > UNSURE:
+        say("that standard error is too large to be trusted; take more of --between, --moves or --chains")
     return 0
 
 

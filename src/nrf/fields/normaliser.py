@@ -18,6 +18,7 @@ from nrf.networks import NoiseLevelPotential
 from nrf.seeds import Rng, rand, randn
 
 STRIP = 65_536
+QUADRATURE_COLUMNS = 3
 REACH = 4.0
 """Standard deviations of the reference that the box of a quadrature reaches by default."""
 GOOD_ACCEPTANCE = 0.6
@@ -35,6 +36,15 @@ class Integral:
     def value(self) -> float:
         """The integral itself."""
         return math.exp(self.log_value)
+
+
+@dataclass(frozen=True)
+class Normaliser:
+    """The integral of one field by every way that there is."""
+
+    annealed: Integral
+    quadrature: Integral | None
+    """For one to three columns."""
 
 
 @torch.no_grad()
@@ -56,7 +66,7 @@ def quadrature(
     """
     low, high = (corner.double() for corner in box)
     d = len(low)
-    if not 1 <= d <= 3:
+    if not 1 <= d <= QUADRATURE_COLUMNS:
         raise InputError(f"quadrature is for one to three columns, got {d}; use annealed_integral")
     side = max(2, round(n_points ** (1 / d)))
     step = (high - low) / side
@@ -122,6 +132,32 @@ def annealed_integral(
     shares = torch.exp(weights - weights.max())
     error = float(shares.std() / shares.mean()) / math.sqrt(n_chains)
     return Integral(float(torch.logsumexp(weights, 0)) - math.log(n_chains), error)
+
+
+def check_normaliser(
+    potential: NoiseLevelPotential,
+    like: Tensor,
+    rng: torch.Generator,
+    *,
+    n_chains: int = 500,
+    n_between: int = 10,
+    n_moves: int = 2,
+) -> Normaliser:
+    """The integral by annealed importance sampling and, where events are up to three columns, by quadrature.
+
+    Args:
+        potential: One noise-level potential, not replicas.
+        like: As for :func:`annealed_integral`, like the arguments after it.
+        rng: All randomness.
+        n_chains: Independent chains.
+        n_between: Densities between two levels.
+        n_moves: Moves at each of them.
+    """
+    annealed = annealed_integral(potential, like, rng, n_chains=n_chains, n_between=n_between, n_moves=n_moves)
+    if like.ndim != 2 or like.shape[1] > QUADRATURE_COLUMNS:
+        return Normaliser(annealed, None)
+    with frozen(potential):
+        return Normaliser(annealed, quadrature(potential.at(0), box_of(potential)))
 
 
 class _Path:

@@ -346,11 +346,17 @@ class LevelsCNNPotential(WithLevels):
     """Activation of the hidden layers; score matching wants a smooth one."""
     norm: PotentialNorm = "none"
     """Weight norm, spectral norm, batch norm after every convolution but the first, or none."""
+    image: tuple[int, int, int] | None = None
+    """Channels, side and side of the images that flat rows hold; not given, events are images already."""
 
     def build(self, event_shape: Shape) -> nn.Module:
-        n_in, side = require_image(self, event_shape, multiple=4)
+        n_in, side = require_image(self, self.image or event_shape, multiple=4)
         w = self.width
         layers: list[nn.Module] = []
+        if self.image is not None:
+            if event_shape != (size_of(self.image),):
+                raise InputError(f"rows of shape {event_shape} do not hold images of shape {self.image}")
+            layers.append(nn.Unflatten(1, self.image))
         # (channels, kernel, stride)
         for i, (n_out, kernel, stride) in enumerate(
             [(w, 3, 1), (w, 4, 2), (2 * w, 3, 1), (2 * w, 4, 2), (4 * w, 3, 1)]

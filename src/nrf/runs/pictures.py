@@ -1,4 +1,7 @@
-"""Pictures of a run's samples while it trains: generated on the left, the same revised on the right."""
+"""Pictures of a run's samples while it trains: generated on the left, the same revised on the right.
+
+A field with noise levels and no generator has annealed samples alone.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import numpy as np
 
 from nrf import figures
 from nrf.errors import InputError
+from nrf.learners import LevelsConfig
 from nrf.learners.base import PairLearner
 from nrf.models import LatentGenerator
 from nrf.networks import Shape
@@ -34,6 +38,8 @@ class Pictures:
         assert preset.train.sample_every is not None
         if preset.replicas > 1:
             raise InputError("samples are drawn of one model; leave train.sample_every or replicas out")
+        if preset.learner.generator_lr == 0 and not isinstance(preset.learner, LevelsConfig):
+            raise InputError("samples are drawn of a generator or down noise levels; leave train.sample_every out")
         if event_shape != (2,):
             figures.as_images(preset.data.name, np.zeros((1, *event_shape), np.float32))
         self.preset, self.folder, self.every = preset, folder, preset.train.sample_every
@@ -46,14 +52,20 @@ class Pictures:
             return
         model = model_of(self.preset, trainer)
         count = POINTS if model.event_shape == (2,) else SIDE**2
-        generated, revised = (model.sample(count, revise=revise)[0] for revise in (False, True))
+        samples = {"revised": model.sample(count, revise=True)[0]}
+        if model.has_generator:
+            samples["generated"] = model.sample(count)[0]
         if model.event_shape == (2,):
-            figures.save(figures.points({"revised": revised, "generated": generated}), path)
+            figures.save(figures.points(samples), path)
             return
-        sides = [figures.as_images(self.preset.data.name, x) for x in (generated, revised)]
-        left, right = (images.reshape(SIDE, SIDE, *images.shape[1:]) for images in sides)
-        between = np.ones_like(left[:, :1])
-        figures.save(figures.image_grid(np.concatenate([left, between, right], axis=1)), path)
+        squares = {}
+        for kind, x in samples.items():
+            images = figures.as_images(self.preset.data.name, x)
+            squares[kind] = images.reshape(SIDE, SIDE, *images.shape[1:])
+        grid = squares["revised"]
+        if "generated" in squares:
+            grid = np.concatenate([squares["generated"], np.ones_like(grid[:, :1]), grid], axis=1)
+        figures.save(figures.image_grid(grid), path)
 
 
 def model_of(preset: Preset, trainer: Trainer) -> TrainedModel:

@@ -15,10 +15,11 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from nrf.config import from_json
 from nrf.deprecation import deprecated, former_names
 from nrf.errors import CheckpointError, InputError
-from nrf.learners import Revision
+from nrf.fields import Normaliser, check_normaliser, draw_widest, log_density
+from nrf.learners import LevelsConfig, Revision
 from nrf.learners.base import require_finite
 from nrf.models import LatentGenerator, frozen
-from nrf.networks import Shape, replica_state
+from nrf.networks import NoiseLevelPotential, Shape, replica_state, require_levels
 from nrf.runs.spec import Preset
 from nrf.samplers import CoopNet, Sampler
 from nrf.seeds import randn, require_seed, stream
@@ -121,6 +122,43 @@ class TrainedModel:
         with torch.no_grad(), frozen(self.potential):
             return _in_chunks(lambda rows: self.potential(rows), x, SCORE_CHUNK, "potential")
 
+    def log_density(self, x: Array | Tensor) -> Array:
+        """``log p(x)`` of each row in nats, where the learner makes the potential a normalised density.
+
+        It is the density of the data blurred by the noise of the smallest level.
+
+        Args:
+            x: Rows, as for :meth:`score_samples`.
+
+        Returns:
+            One number per row.
+
+        Raises:
+            InputError: The potential is known up to a constant only.
+        """
+        field = self._require_density()
+        return _in_chunks(lambda rows: log_density(field, rows), x, SCORE_CHUNK, "log-density")
+
+    def normaliser(self, *, seed: int = 0, n_chains: int = 500, n_between: int = 10, n_moves: int = 2) -> Normaliser:
+        """``∫ p(x) dx`` by ways that know nothing of how the field was learned: 1 if :meth:`log_density` is right.
+
+        Args:
+            seed: Seed of annealed importance sampling.
+            n_chains: Its independent chains.
+            n_between: Its densities between two noise levels.
+            n_moves: Its moves at each of them.
+
+        Returns:
+            Its answer with a standard error and, for up to three columns, that of a quadrature.
+
+        Raises:
+            InputError: The potential is known up to a constant only.
+        """
+        field = self._require_density()
+        rng = stream(require_seed(seed), "normaliser")
+        like = torch.zeros(1, *self.event_shape)
+        return check_normaliser(field, like, rng, n_chains=n_chains, n_between=n_between, n_moves=n_moves)
+
     def score(self, x: Array | Tensor) -> Array:
         """The former name of :meth:`score_samples`; deprecated."""
         deprecated("TrainedModel.score", "TrainedModel.score_samples")
@@ -140,12 +178,15 @@ class TrainedModel:
     ) -> tuple[Array, Array]:
         """``n`` independent samples and their codes, from the generator alone or revised.
 
+        A field with noise levels and no trained generator is sampled by revision alone: from the Gaussian of the widest
+        level down to the smallest. Its samples have codes of dimension 0.
+
         Args:
             n: How many.
             seed: Seed of codes and noise.
             revise: Revise what the generator proposes. The other arguments are about the revision.
             sampler: A sampler in place of the one of training, with all its settings.
-            n_steps: Steps, in place of those of training.
+            n_steps: Steps, in place of those of training; at each noise level, where there are any.
             temperature: Temperature, in place of the sampler's own.
             step_size: Step size of x, in place of the sampler's own.
             on_revised: Called with the sampler's diagnostics of each chunk of samples that was revised.
@@ -155,9 +196,13 @@ class TrainedModel:
         """
         if n < 1:
             raise InputError(f"the number of samples must be at least 1, got {n}")
-        self._require_generator()
+        from_widest = self._anneals_from_widest
+        if not (revise and from_widest):
+            self._require_generator()
         rng = stream(require_seed(seed), "sample")
         revision, chosen = self._revision(sampler, n_steps, temperature, step_size)
+        if from_widest:
+            revision, chosen = _along_x(revision, chosen, start_level=-1)
         if revise:
             revision.check(chosen, self.generator)
 
@@ -170,10 +215,14 @@ class TrainedModel:
             return found.x, found.h
 
         # At once, for too many do not fit into memory, which is better known before the work than after it.
-        xs, hs = torch.empty(n, *self.event_shape), torch.empty(n, self.generator.latent_dim)
+        latent_dim = 0 if from_widest else self.generator.latent_dim
+        xs, hs = torch.empty(n, *self.event_shape), torch.empty(n, latent_dim)
         with frozen(self.potential, self.generator):
             for start in range(0, n, CHUNK):
-                if revise and revision.target != "x" and self._mixes_rows:  # chains through g: one each
+                if from_widest:
+                    field = require_levels(self.potential)
+                    x, h = revised(draw_widest(field, CHUNK, xs, rng), torch.empty(CHUNK, 0))
+                elif revise and revision.target != "x" and self._mixes_rows:  # chains through g: one each
                     alone = [revised(*self.generator.propose(self._batch_size, rng)) for _ in range(CHUNK)]
                     x, h = (torch.cat([drawn[:1] for drawn in each]) for each in zip(*alone, strict=True))
                 else:
@@ -191,6 +240,7 @@ class TrainedModel:
         n_steps: int | None = None,
         temperature: float | None = None,
         step_size: float | None = None,
+        start_level: int = 0,
         on_revised: OnRevised | None = None,
     ) -> Array:
         """Pull given rows towards typical ones along the potential; they have no codes, so x alone is revised.
@@ -202,15 +252,15 @@ class TrainedModel:
             n_steps: Steps.
             temperature: Temperature.
             step_size: Step size.
+            start_level: Of a field with noise levels: the one to begin at, −1 the widest. The wider it is, the less of
+                a row is kept.
             on_revised: Takes the sampler's diagnostics.
 
         Returns:
             The rows, revised.
         """
         revision, chosen = self._revision(sampler, n_steps, temperature, step_size)
-        revision = replace(revision, target="x")
-        if isinstance(chosen, CoopNet):
-            chosen = chosen.along_x()
+        revision, chosen = _along_x(revision, chosen, start_level)
         rng = stream(require_seed(seed), "revise")
         none = torch.zeros(0)
 
@@ -268,10 +318,36 @@ class TrainedModel:
             out = torch.vmap(self.generator, chunk_size=BATCHES)(batches)[:, 0]
         return out
 
+    @property
+    def has_generator(self) -> bool:
+        """Whether a generator was trained."""
+        return self.preset.learner.generator_lr > 0
+
+    @property
+    def _anneals_from_widest(self) -> bool:
+        """Whether samples are drawn down the noise levels alone, from a Gaussian."""
+        return isinstance(self.preset.learner, LevelsConfig) and not self.has_generator
+
     def _require_generator(self) -> None:
-        if self.preset.learner.generator_lr == 0:
+        if not self.has_generator:
             name = type(self.preset.learner).__name__.removesuffix("Config")
-            raise InputError(f"{name} trained no generator to draw from; use `nrf revise` on rows of your own")
+            other = (
+                "add --revise (revise=True) to sample down its noise levels"
+                if self._anneals_from_widest
+                else "use `nrf revise` on rows of your own"
+            )
+            raise InputError(f"{name} trained no generator to draw from; {other}")
+
+    def _require_density(self) -> NoiseLevelPotential:
+        """The potential, if the learner has normalised it."""
+        learner = self.preset.learner
+        if not isinstance(learner, LevelsConfig):
+            name = type(learner).__name__.removesuffix("Config")
+            raise InputError(
+                f"{name} learns a potential that is known up to a constant only; a log-density in nats has the learner "
+                "`levels`, as in the presets gmm-levels, digits-levels and mnist-levels"
+            )
+        return require_levels(self.potential)
 
     def _revision(
         self, sampler: Sampler | None, n_steps: int | None, temperature: float | None, step_size: float | None
@@ -286,6 +362,12 @@ class TrainedModel:
         if step_size is not None:
             chosen = replace(chosen, step_size=step_size)
         return revision, chosen
+
+
+def _along_x(revision: Revision, sampler: Sampler, start_level: int) -> tuple[Revision, Sampler]:
+    """Both for rows that have no codes."""
+    alone = sampler.along_x() if isinstance(sampler, CoopNet) else sampler
+    return replace(revision, target="x", start_level=start_level), alone
 
 
 def _in_chunks(function: Callable[[Tensor], Tensor], x: Array | Tensor, size: int, what: str) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,6 +21,7 @@ from nrf.learners import (
     GANConfig,
     InclusiveConfig,
     LearnerConfig,
+    LevelsConfig,
     PCDConfig,
     ReplayConfig,
     Revision,
@@ -31,12 +33,13 @@ from nrf.metrics import (
     fitted_inverse_temperature,
     kernel_log_likelihood,
     kl_from,
+    log_partition,
     mean_log_likelihood,
     mixture_log_density,
     mode_coverage,
 )
 from nrf.models import frozen
-from nrf.networks import MLPGenerator, MLPPotential
+from nrf.networks import LevelsMLPPotential, MLPGenerator, MLPPotential
 from nrf.reproduce.runner.experiment import NEVER, Deadline, cell_name
 from nrf.reproduce.runner.watch import train_to_the_end
 from nrf.runs.presets import find_preset
@@ -48,6 +51,8 @@ DRAW_SIZE = 100
 LONG_CHAIN = 1000
 """Sampler steps from noise, for a field that has no generator."""
 SETTINGS = ("paper", "released")
+LEVELS = {"levels": "gmm-levels", "levels and generator": "gmm-levels-generator"}
+"""Methods of the setting `levels`, and their presets."""
 BESIDE = ("CD", "PCD", "replay", "SNGAN", "exclusive-NRF, variational")
 """Methods beside the paper's table: trained for fewer iterations."""
 
@@ -62,12 +67,20 @@ class GMMConfig:
     """In the setting of the text."""
     side_iterations: int = 20_000
     coopnet_iterations: int = 10_000
+    levels_iterations: int = 3000
     draws: int = 100
     grid_side: int = 600
 
 
 QUICK = GMMConfig(
-    replicas=2, iterations=20, text_iterations=20, side_iterations=10, coopnet_iterations=10, draws=2, grid_side=60
+    replicas=2,
+    iterations=20,
+    text_iterations=20,
+    side_iterations=10,
+    coopnet_iterations=10,
+    levels_iterations=10,
+    draws=2,
+    grid_side=60,
 )
 
 
@@ -89,6 +102,9 @@ class Method:
         """Roughly, the passes through a network that training takes."""
         revision, sampler = self.preset.revision, self.preset.sampler
         steps = revision.n_steps if self.revises or not self.has_generator else 0
+        learner, potential = self.preset.learner, self.preset.potential
+        if isinstance(learner, LevelsConfig) and isinstance(potential, LevelsMLPPotential):
+            steps *= revision.start_level % potential.n_levels + 1 if learner.samples else 0
         per_step = {"x": 1, "joint": 3, "conditional": 2}[revision.target]
         if isinstance(sampler, CoopNet):
             per_step *= sampler.n_x
@@ -111,18 +127,22 @@ class Method:
 
 
 def methods(config: GMMConfig) -> list[Method]:
-    """Every method in both settings, and ours at its best."""
+    """Every method in both settings, ours at its best, and noise levels."""
     found = [
         Method(name, setting, _sized(config, setting, name, preset))
         for setting in SETTINGS
         for name, preset in _of(setting)
     ]
     best = find_preset("gmm-best")
-    return [*found, Method("inclusive-NRF", "best", _sized(config, "best", "inclusive-NRF", best))]
+    found.append(Method("inclusive-NRF", "best", _sized(config, "best", "inclusive-NRF", best)))
+    return found + [
+        Method(name, "levels", _sized(config, "levels", name, find_preset(preset))) for name, preset in LEVELS.items()
+    ]
 
 
 def _sized(config: GMMConfig, setting: str, name: str, preset: Preset) -> Preset:
     lengths = dict.fromkeys(BESIDE, config.side_iterations) | {"CoopNet": config.coopnet_iterations}
+    lengths |= dict.fromkeys(LEVELS, config.levels_iterations)
     iterations = lengths.get(name, config.text_iterations if setting == "paper" else config.iterations)
     length = replace(preset.train, iterations=iterations, log_every=min(1000, iterations), checkpoint_every=4000)
     return replace(preset, replicas=config.replicas, train=length)
@@ -189,6 +209,8 @@ def _numbers(method: Method, trained: TrainedModel, seed: int, draws: int, grid_
 
 def samples_of(method: Method, trained: TrainedModel, n: int, seed: int) -> dict[str, Tensor]:
     """Independent samples of every kind the method has."""
+    if not method.has_generator and isinstance(method.preset.learner, LevelsConfig):
+        return {"revision": torch.from_numpy(trained.sample(n, seed=seed, revise=True)[0])}
     if not method.has_generator:
         noise = np.random.default_rng(seed).uniform(-6, 6, (n, 2)).astype(np.float32)
         return {"long chains": torch.from_numpy(trained.revise(noise, seed=seed, n_steps=LONG_CHAIN))}
@@ -199,7 +221,10 @@ def samples_of(method: Method, trained: TrainedModel, n: int, seed: int) -> dict
 
 
 def field_numbers(trained: TrainedModel, grid_side: int) -> dict[str, float]:
-    """Likelihood of held-out points and distance from the truth: of ``exp u``, and of ``exp(u/τ)`` for the best τ."""
+    """Likelihood of held-out points and distance from the truth: of ``exp u``, and of ``exp(u/τ)`` for the best τ.
+
+    Of a field that says its log-density in nats also that number as it is, its integral, and its slope.
+    """
     splits, grid = resolve("gmm"), PlaneGrid(side=grid_side)
     held_out, means = torch.from_numpy(gmm.reported()), torch.from_numpy(gmm.means())
     with torch.no_grad(), frozen(trained.potential):
@@ -210,6 +235,11 @@ def field_numbers(trained: TrainedModel, grid_side: int) -> dict[str, float]:
         truth = partial(mixture_log_density, means=means, sigma=gmm.SIGMA)
         for name, scale in (("KL from the mixture", 1.0), ("KL from the mixture, temperature fitted", fitted)):
             found[name] = kl_from(truth, _scaled(trained.potential, scale), grid)
+        if isinstance(trained.preset.learner, LevelsConfig):
+            learned, true = torch.from_numpy(trained.log_density(held_out)).double(), truth(held_out).double()
+            found["log-likelihood, as it is"] = float(learned.mean())
+            found["integral"] = math.exp(log_partition(_scaled(trained.potential, 1.0), grid))
+            found["slope"] = float(torch.cov(torch.stack([learned, true]))[0, 1] / true.var())
     return found
 
 

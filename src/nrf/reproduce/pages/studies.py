@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from nrf.reproduce.gmm.cells import LEVELS
 from nrf.reproduce.pages.records import Records, Rows
 from nrf.reproduce.runner.record import Row
 from nrf.reproduce.runner.report import Table
@@ -70,7 +71,8 @@ def learners(records: Records) -> Table:
     rows = records.rows("gmm")
     names = ["inclusive-NRF", "exclusive-NRF", "GAN", "WGAN-GP", "exclusive-NRF, variational", "SNGAN", "CoopNet"]
     names += ["CD", "PCD", "replay"]
-    kinds = [("best", "inclusive-NRF"), *((s, name) for s in ("released", "paper") for name in names)]
+    levels = [("levels", name) for name in LEVELS if rows.find(name, "iterations", preset="levels") is not None]
+    kinds = [*levels, ("best", "inclusive-NRF"), *((s, name) for s in ("released", "paper") for name in names)]
     lines = [_learner(rows, setting, name) for setting, name in kinds]
     oracle = rows.get("oracle", "covered modes", case="training data")
     realistic = rows.get("oracle", "realistic ratio", case="training data")
@@ -82,7 +84,7 @@ def learners(records: Records) -> Table:
 
 
 def _learner(rows: Rows, setting: str, name: str) -> list[str]:
-    weights = "averaged weights" if setting == "best" else "last weights"
+    weights = "averaged weights" if setting in ("best", "levels") else "last weights"
 
     def samples(*kinds: str) -> str:
         for kind in kinds:

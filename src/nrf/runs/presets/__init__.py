@@ -14,11 +14,13 @@ from nrf.runs.presets.cifar10 import cifar10, cifar10_one_class
 from nrf.runs.presets.digits import digits
 from nrf.runs.presets.gmm import gmm
 from nrf.runs.presets.kddcup import kddcup
+from nrf.runs.presets.levels import levels
 from nrf.runs.presets.mnist import mnist
 from nrf.runs.spec import Preset
 
 PRESETS: dict[str, Preset] = {
     **gmm(),
+    **levels(),
     **digits(),
     **kddcup(),
     **mnist(),
