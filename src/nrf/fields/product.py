@@ -55,8 +55,10 @@ class ProductField(nn.Module):
         return bool(self.known)
 
     def forward(self, x: Tensor) -> Tensor:
-        total = sum(weight * expert(x) for weight, expert in self._parts())
-        return total - float(self.log_normaliser)
+        total = x.new_full((len(x),), -float(self.log_normaliser))
+        for weight, expert in self._parts():
+            total = total + weight * expert(x)
+        return total
 
     def gradient(self, x: Tensor) -> Tensor:
         """``Σ w_i ∇u_i``, each in closed form where the expert has one."""

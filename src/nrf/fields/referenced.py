@@ -117,7 +117,8 @@ class ReferencedPotential(nn.Module):
         self.sigmas = (0.0,)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.measure.log_density(x).to(x.dtype) + self.tilt(self.outputs(x))[:, 0]
+        tilt: Tensor = self.tilt(self.outputs(x))
+        return self.measure.log_density(x) + tilt[:, 0]
 
     @property
     def is_normalised(self) -> bool:
@@ -176,7 +177,8 @@ class ReferencedLevels(NoiseLevelPotential):
 
     def levels(self, x: Tensor, own: Tensor | None = None) -> Tensor:
         """The potential at every level; kernels that :meth:`ReferenceMeasure.own` found may be left out."""
-        return self.tilt(self.outputs(x)) + self.measure.log_densities(x, self.sigmas, own)
+        tilt: Tensor = self.tilt(self.outputs(x))
+        return tilt + self.measure.log_densities(x, self.sigmas, own)
 
     def outputs(self, x: Tensor) -> Tensor:
         """What the network says before it is bounded, ``(n, levels)``."""
