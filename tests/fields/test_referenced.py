@@ -195,7 +195,24 @@ def test_levels_leave_the_row_s_own_kernel_out():
     found = learner.losses(rows, streams([0], "losses"))
     u.measure.own = lambda batch: None
     seen = learner.losses(rows, streams([0], "losses"))
-    assert float(found[1] - seen[1]) > 0.05  # rows are not as easy to tell as they would be
+    assert float((found[1] - seen[1]).detach()) > 0.05  # rows are not as easy to tell as they would be
+
+
+@pytest.mark.parametrize("name", REFERENCES)
+def test_what_learning_sees_is_the_field(name):
+    """Values, scores, and the gradients of a loss of scores in the weights; kernels left out, too."""
+    u = _built(LEVELS, REFERENCES[name], bound=2.0).double()
+    level, own = torch.arange(9) % 4, u.measure.own(_rows().double())
+    own = None if own is None else own[:9]
+    found = []
+    for levels in (lambda x: u.levels_to_learn(x, level, own), lambda x: u.levels(x, own)):
+        x = (_rows(9).double() + 0.1).requires_grad_(True)
+        values = levels(x)
+        (score,) = torch.autograd.grad(values.gather(1, level[:, None]).sum(), x, create_graph=True)
+        loss = score.square().sum() + values.logsumexp(1).sum()
+        found.append([values, score, *torch.autograd.grad(loss, list(u.body.parameters()))])
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-8)
 
 
 @pytest.mark.parametrize("network", [PLAIN, LEVELS], ids=["plain", "levels"])

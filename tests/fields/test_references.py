@@ -62,6 +62,8 @@ def test_gradients_are_those_of_autograd(name, sigma):
     x = _rows(20, seed=1).double().requires_grad_(True)
     (want,) = torch.autograd.grad(measure.log_density(x, sigma).sum(), x)
     torch.testing.assert_close(measure.gradient(x.detach(), sigma), want, rtol=1e-6, atol=1e-6)
+    each = torch.full((20,), sigma, dtype=torch.float64)
+    torch.testing.assert_close(measure.gradient(x.detach(), each), want, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("sigma", [0.0, 0.7])

@@ -180,21 +180,34 @@ class ReferencedLevels(NoiseLevelPotential):
         tilt: Tensor = self.tilt(self.outputs(x))
         return tilt + self.measure.log_densities(x, self.sigmas, own)
 
+    def levels_to_learn(self, x: Tensor, level: Tensor, own: Tensor | None = None) -> Tensor:
+        """All levels as learning needs them: the reference has no parameters, so its part is not differentiated twice.
+
+        Values are those of :meth:`levels`, and so is the first derivative in x of each row's own level. The reference
+        adds nothing to other levels' derivatives, nor to second ones.
+        """
+        there = x.detach()
+        known = self.measure.log_densities(there, self.sigmas, own)
+        slope = self.measure.gradient(there, x.new_tensor(self.sigmas)[level], own)
+        line = ((x - there) * slope).flatten(1).sum(1)  # 0, with the reference's slope
+        tilt: Tensor = self.tilt(self.outputs(x))
+        return (tilt + known).scatter_add(1, level[:, None], line[:, None])
+
     def outputs(self, x: Tensor) -> Tensor:
         """What the network says before it is bounded, ``(n, levels)``."""
         out: Tensor = self.body(self.reference.scaled(x))
         return out.to(x.dtype)
 
     def gradient(self, x: Tensor, level: Level = 0) -> Tensor:
-        if not (isinstance(level, int) and isinstance(self.body, Plain) and self.body.has_closed_form):
-            at = self._of_rows(level, x)
+        at = self._of_rows(level, x)
+        if not (isinstance(self.body, Plain) and self.body.has_closed_form):
             return gradient(lambda rows: self(rows, at), x)
         with torch.no_grad():
             out, pull_back = linearised(self.body, self.reference.scaled(x))
-            chosen = torch.zeros_like(out)
-            chosen[:, level] = self.tilt.slope(out)[:, level]
+            chosen = self.tilt.slope(out) * nn.functional.one_hot(at, out.shape[1]).to(out.dtype)
             slope = apart(pull_back(chosen).flatten(1), self.reference.n) / self.reference.scale()
-            return slope.reshape(x.shape) + self.measure.gradient(x, self.sigmas[level])
+            sigma = self.sigmas[level] if isinstance(level, int) else x.new_tensor(self.sigmas)[at]
+            return slope.reshape(x.shape) + self.measure.gradient(x, sigma)
 
     def start_from(self, x: Tensor) -> None:
         super().start_from(x)

@@ -52,8 +52,8 @@ class ReferenceMeasure(nn.Module, ABC):
         """``log r_σ(x)`` for every σ, ``(n, len(sigmas))``; ``own`` as :meth:`own` gives it is left out."""
 
     @abstractmethod
-    def gradient(self, x: Tensor, sigma: float = 0.0) -> Tensor:
-        """``∇ log r_σ(x)`` in closed form."""
+    def gradient(self, x: Tensor, sigma: float | Tensor = 0.0, own: Tensor | None = None) -> Tensor:
+        """``∇ log r_σ(x)`` in closed form, with one σ for all rows or one for each."""
 
     @abstractmethod
     def sample(self, n: int, rng: Rng, sigma: float = 0.0) -> Tensor:
@@ -79,7 +79,7 @@ class NoMeasure(ReferenceMeasure):
     def log_densities(self, x: Tensor, sigmas: Sequence[float], own: Tensor | None = None) -> Tensor:
         return x.new_zeros(len(x), len(sigmas))
 
-    def gradient(self, x: Tensor, sigma: float = 0.0) -> Tensor:
+    def gradient(self, x: Tensor, sigma: float | Tensor = 0.0, own: Tensor | None = None) -> Tensor:
         return torch.zeros_like(x)
 
     def sample(self, n: int, rng: Rng, sigma: float = 0.0) -> Tensor:
@@ -100,8 +100,8 @@ class GaussianMeasure(ReferenceMeasure):
         return self.gaussian.log_densities(x, sigmas)
 
     @torch.no_grad()
-    def gradient(self, x: Tensor, sigma: float = 0.0) -> Tensor:
-        return self.gaussian.gradient(x, x.new_full((len(x),), sigma))
+    def gradient(self, x: Tensor, sigma: float | Tensor = 0.0, own: Tensor | None = None) -> Tensor:
+        return self.gaussian.gradient(x, sigma if isinstance(sigma, Tensor) else x.new_full((len(x),), sigma))
 
     @torch.no_grad()
     def sample(self, n: int, rng: Rng, sigma: float = 0.0) -> Tensor:
@@ -152,12 +152,23 @@ class Components(ReferenceMeasure):
         return torch.stack([torch.logsumexp(one, 2).flatten() for one in logits], 1)
 
     @torch.no_grad()
-    def gradient(self, x: Tensor, sigma: float = 0.0) -> Tensor:
+    def gradient(self, x: Tensor, sigma: float | Tensor = 0.0, own: Tensor | None = None) -> Tensor:
         points = self._points(x)
-        shares = torch.softmax(self._logits(points, sigma), 2)
-        precisions = (1 / self._blurred(sigma)).expand(self._means.shape)
-        found = shares @ (self._means * precisions) - points * (shares @ precisions)
-        return self._back(found).reshape(x.shape)
+        find = self._slope_at_each if isinstance(sigma, Tensor) else self._slope
+        return self._back(find(points, sigma, own)).reshape(x.shape)  # type: ignore[arg-type]
+
+    def _slope(self, points: Tensor, sigma: float, own: Tensor | None) -> Tensor:
+        shares = torch.softmax(self._without(self._logits(points, sigma), own), 2)
+        precisions = 1 / self._blurred(sigma)
+        return shares @ (self._means * precisions) - points * (shares @ precisions)
+
+    def _slope_at_each(self, points: Tensor, sigma: Tensor, own: Tensor | None) -> Tensor:
+        """The same with a σ for each row: ``rows × components × size`` numbers."""
+        variances = self._blurred(0.0)[:, None] + apart(sigma, self.n)[:, :, None, None] ** 2
+        away = points[:, :, None] - self._means[:, None]
+        logits = self._log_weights[:, None] - (away.square() / variances + torch.log(variances)).sum(3) / 2
+        shares = torch.softmax(self._without(logits, own), 2)
+        return -(shares[:, :, :, None] * away / variances).sum(2)
 
     @torch.no_grad()
     def sample(self, n: int, rng: Rng, sigma: float = 0.0) -> Tensor:
@@ -290,15 +301,25 @@ class KernelMeasure(Components):
 
     def log_densities(self, x: Tensor, sigmas: Sequence[float], own: Tensor | None = None) -> Tensor:
         squared = self._squared(self._points(x))  # the same for all levels
-        logits = [self._without(self._of_distances(squared, sigma), own) for sigma in sigmas]
+        logits = [self._without(self._of_distances(squared, self._blurred(sigma)), own) for sigma in sigmas]
         return torch.stack([torch.logsumexp(one, 2).flatten() for one in logits], 1)
 
     def _logits(self, points: Tensor, sigma: float) -> Tensor:
-        return self._of_distances(self._squared(points), sigma)
+        return self._of_distances(self._squared(points), self._blurred(sigma))
 
-    def _of_distances(self, squared: Tensor, sigma: float) -> Tensor:
-        variance, size = self._blurred(sigma), size_of(self.event_shape)
-        constant = self._log_weights[:, None] - size / 2 * torch.log(2 * math.pi * variance)
+    def _slope(self, points: Tensor, sigma: float, own: Tensor | None) -> Tensor:
+        return self._pull(points, self._blurred(sigma), own)
+
+    def _slope_at_each(self, points: Tensor, sigma: Tensor, own: Tensor | None) -> Tensor:
+        return self._pull(points, self._blurred(0.0) + apart(sigma, self.n)[:, :, None] ** 2, own)
+
+    def _pull(self, points: Tensor, variance: Tensor, own: Tensor | None) -> Tensor:
+        """Towards the mean of the anchors, weighted by their nearness."""
+        shares = torch.softmax(self._without(self._of_distances(self._squared(points), variance), own), 2)
+        return (shares @ self._means - points) / variance
+
+    def _of_distances(self, squared: Tensor, variance: Tensor) -> Tensor:
+        constant = self._log_weights[:, None] - size_of(self.event_shape) / 2 * torch.log(2 * math.pi * variance)
         return constant - squared / (2 * variance)
 
 

@@ -138,20 +138,21 @@ class Levels(Inclusive):
         rows = joined(self.replicas, blurred, known)
         split = [len(blurred) // self.replicas, n_known // self.replicas]
         with torch.enable_grad():
-            values = torch.split(apart(self._levels(field, rows, batch, known), self.replicas), split, 1)
+            values = torch.split(apart(self._levels(rows, levels, batch, known), self.replicas), split, 1)
             u, u_known = (part.flatten(0, 1) for part in values)
             own = u.gather(1, levels[:, None])
             (score,) = torch.autograd.grad(own.sum(), blurred, create_graph=True)
         by_known = field.known(blurred.detach()), field.known(known)
         return score_loss(score, noise, sigma), level_loss(u, levels, u_known, *by_known)
 
-    def _levels(self, field: NoiseLevelPotential, rows: Tensor, batch: Tensor, known: Tensor) -> Tensor:
-        """All levels of blurred and known rows; a reference leaves out the kernel that stands at the row itself."""
-        own = field.measure.own(batch) if isinstance(field, ReferencedLevels) else None
-        if own is None or not isinstance(field, ReferencedLevels):
+    def _levels(self, rows: Tensor, levels: Tensor, batch: Tensor, known: Tensor) -> Tensor:
+        """All levels of blurred and known rows; a reference leaves out the kernel that stands at a row itself."""
+        field = self.field
+        if not isinstance(field, ReferencedLevels):
             return field.levels(rows)
-        nobody = own.new_full((len(known),), -1)
-        return field.levels(rows, joined(self.replicas, own, nobody))
+        own, nobody = field.measure.own(batch), levels.new_full((len(known),), -1)
+        kernels = None if own is None else joined(self.replicas, own, nobody)
+        return field.levels_to_learn(rows, joined(self.replicas, levels, nobody + 1), kernels)
 
     def _step_potential(self, batch: Tensor, samples: Tensor | None, rng: Rng) -> Metrics:
         config = self.config
