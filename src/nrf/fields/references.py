@@ -25,6 +25,9 @@ from nrf.networks.base import size_of
 from nrf.networks.levels import Reference
 from nrf.seeds import Rng, rand, randn
 
+CELLS = 2**19
+"""Distances of rows to anchors that are held at once."""
+
 
 class ReferenceMeasure(nn.Module, ABC):
     """What every reference has. As a module it is a potential: ``forward`` is the log-density.
@@ -217,7 +220,7 @@ class Components(ReferenceMeasure):
     def _without(self, logits: Tensor, own: Tensor | None) -> Tensor:
         if own is None:
             return logits
-        mine = apart(own, self.n)[:, :, None]
+        mine = own.view(self.n, -1, 1)
         weights = self._log_weights[:, None].expand(-1, mine.shape[1], -1)
         kept = torch.where(mine >= 0, -torch.log1p(-weights.gather(2, mine.clamp_min(0)).exp()), 0.0)
         places = torch.arange(logits.shape[2], device=logits.device)
@@ -290,37 +293,43 @@ class KernelMeasure(Components):
     @torch.no_grad()
     def own(self, rows: Tensor) -> Tensor:
         points = self._points(rows)
-        nearest = self._squared(points).argmin(2)
+        nearest = (points @ self._means.mT - self._means.square().sum(2)[:, None] / 2).argmax(2)
         there = self._means.gather(1, nearest[:, :, None].expand(-1, -1, points.shape[2]))
         return torch.where((there == points).all(2), nearest, -1).flatten()
 
-    def _squared(self, points: Tensor) -> Tensor:
-        means = self._means
-        products = torch.baddbmm(means.square().sum(2)[:, None], points, means.mT, alpha=-2)
-        return (products + points.square().sum(2, keepdim=True)).clamp_min(0)
-
     def log_densities(self, x: Tensor, sigmas: Sequence[float], own: Tensor | None = None) -> Tensor:
-        squared = self._squared(self._points(x))  # the same for all levels
-        logits = [self._without(self._of_distances(squared, self._blurred(sigma)), own) for sigma in sigmas]
-        return torch.stack([torch.logsumexp(one, 2).flatten() for one in logits], 1)
+        points = self._points(x)
+        share = max(1, CELLS // (self.n * self._means.shape[1]))  # of rows whose distances stay in the cache
+        parts = torch.split(points, share, 1)
+        mine = [None] * len(parts) if own is None else torch.split(apart(own, self.n), share, 1)
+        found = [self._at_levels(part, sigmas, left) for part, left in zip(parts, mine, strict=True)]
+        return torch.cat(found, 1).flatten(0, 1)
 
-    def _logits(self, points: Tensor, sigma: float) -> Tensor:
-        return self._of_distances(self._squared(points), self._blurred(sigma))
+    def _at_levels(self, points: Tensor, sigmas: Sequence[float], own: Tensor | None) -> Tensor:
+        products, size = points @ self._means.mT, size_of(self.event_shape)  # the same for all levels
+        found = []
+        for sigma in sigmas:
+            variance = self._blurred(sigma)
+            heights = torch.logsumexp(self._without(self._near(products, variance), own), 2, keepdim=True)
+            falls = points.square().sum(2, keepdim=True) / variance + size * torch.log(2 * math.pi * variance)
+            found.append(heights - falls / 2)
+        return torch.cat(found, 2)
+
+    def _near(self, products: Tensor, variance: Tensor) -> Tensor:
+        """Log of weight times kernel, less what does not depend on the anchor."""
+        offsets = self._log_weights[:, None] - self._means.square().sum(2)[:, None] / (2 * variance)
+        return torch.addcmul(offsets, products, 1 / variance)
 
     def _slope(self, points: Tensor, sigma: float, own: Tensor | None) -> Tensor:
-        return self._pull(points, self._blurred(sigma), own)
+        return self._pull(points, self._blurred(sigma).expand(-1, points.shape[1], -1), own)
 
     def _slope_at_each(self, points: Tensor, sigma: Tensor, own: Tensor | None) -> Tensor:
         return self._pull(points, self._blurred(0.0) + apart(sigma, self.n)[:, :, None] ** 2, own)
 
     def _pull(self, points: Tensor, variance: Tensor, own: Tensor | None) -> Tensor:
         """Towards the mean of the anchors, weighted by their nearness."""
-        shares = torch.softmax(self._without(self._of_distances(self._squared(points), variance), own), 2)
-        return (shares @ self._means - points) / variance
-
-    def _of_distances(self, squared: Tensor, variance: Tensor) -> Tensor:
-        constant = self._log_weights[:, None] - size_of(self.event_shape) / 2 * torch.log(2 * math.pi * variance)
-        return constant - squared / (2 * variance)
+        logits = self._near(points @ self._means.mT, variance)
+        return (torch.softmax(self._without(logits, own), 2) @ self._means - points) / variance
 
 
 @dataclass(frozen=True)
