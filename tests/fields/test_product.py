@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
+from pathlib import Path
 
 import pytest
 import torch
 
+import nrf
 from nrf.errors import InputError
 from nrf.fields import (
     GaussianReference,
@@ -121,3 +124,15 @@ def test_what_cannot_be_a_product_is_refused(rng):
         p.normalise(kernel, rng, n_draws=1)
     with pytest.raises(InputError, match="no noise levels"):
         log_density(p, _rows(2), 1)
+
+
+def test_the_page_about_fields_runs():
+    """Its blocks, one after the other."""
+    page = (Path(nrf.__file__).parents[2] / "docs" / "fields.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert len(blocks) == 3
+    names: dict[str, object] = {}
+    for block in blocks:
+        exec(block, names)
+    assert 0 < names["integral"].standard_error < 0.5
+    assert 0 <= names["found"].strength <= 1
