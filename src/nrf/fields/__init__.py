@@ -4,18 +4,56 @@ from __future__ import annotations
 
 from nrf.fields.annealing import anneal, at_level, denoised, draw_widest, sample
 from nrf.fields.nats import log_density
-from nrf.fields.normaliser import Integral, Normaliser, annealed_integral, check_normaliser, quadrature
+from nrf.fields.normaliser import (
+    Integral,
+    Normaliser,
+    annealed_integral,
+    check_normaliser,
+    importance_integral,
+    quadrature,
+)
+from nrf.fields.product import ProductField
+from nrf.fields.referenced import (
+    Choice,
+    Referenced,
+    ReferencedLevels,
+    ReferencedPotential,
+    choose_strength,
+    normalise,
+)
+from nrf.fields.references import (
+    REFERENCES,
+    GaussianReference,
+    KernelReference,
+    MixtureReference,
+    NoReference,
+    ReferenceMeasure,
+)
 
 __all__ = [
+    "REFERENCES",
+    "Choice",
+    "GaussianReference",
     "Integral",
+    "KernelReference",
+    "MixtureReference",
+    "NoReference",
     "Normaliser",
+    "ProductField",
+    "ReferenceMeasure",
+    "Referenced",
+    "ReferencedLevels",
+    "ReferencedPotential",
     "anneal",
     "annealed_integral",
     "at_level",
     "check_normaliser",
+    "choose_strength",
     "denoised",
     "draw_widest",
+    "importance_integral",
     "log_density",
+    "normalise",
     "quadrature",
     "sample",
 ]

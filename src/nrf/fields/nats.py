@@ -5,23 +5,39 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from nrf.models import frozen
+from nrf.errors import InputError
+from nrf.fields.product import ProductField
+from nrf.fields.referenced import ReferencedPotential
+from nrf.models import Potential, frozen
 from nrf.networks import require_levels
 
 CHUNK = 65_536
 
 
 def log_density(potential: nn.Module, x: Tensor, level: int = 0) -> Tensor:
-    """``log p(x)`` in nats, of the data blurred by the noise of a level.
+    """``log p(x)`` in nats; of a noise-level potential, of the data blurred by the noise of a level.
 
-    Learning makes the potential normalised, so this is its value; how well that holds is what
-    :func:`nrf.fields.quadrature` and :func:`nrf.fields.annealed_integral` say.
+    Learning makes a noise-level potential normalised, so this is its value; how well that holds is what
+    :func:`nrf.fields.quadrature` and :func:`nrf.fields.annealed_integral` say. A potential around a reference and a
+    product of fields are normalised by draws of a reference (:func:`nrf.fields.normalise`,
+    :meth:`nrf.fields.ProductField.normalise`), and refused before.
 
     Args:
-        potential: A noise-level potential, trained by the learner ``levels``; others are known up to a constant only.
+        potential: A noise-level potential that the learner ``levels`` trained, a potential around a reference, or a
+            product; others are known up to a constant only.
         x: Rows.
         level: Which noise, from the smallest on.
     """
-    field = require_levels(potential).at(level)
+    field = _normalised(potential, level)
     with torch.no_grad(), frozen(potential):
         return torch.cat([field(rows) for rows in torch.split(x, CHUNK)])
+
+
+def _normalised(potential: nn.Module, level: int) -> Potential:
+    if not isinstance(potential, ReferencedPotential | ProductField):
+        return require_levels(potential).at(level)
+    if level != 0:
+        raise InputError(f"{type(potential).__name__} has no noise levels; leave the level at 0, got {level}")
+    if not potential.is_normalised:
+        raise InputError(f"the normaliser of this {type(potential).__name__} is not known yet; find it by normalise")
+    return potential

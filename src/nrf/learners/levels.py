@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from nrf.errors import InputError
-from nrf.fields import draw_widest
+from nrf.fields import ReferencedLevels, draw_widest
 from nrf.learners.base import Learner, Metrics, checked
 from nrf.learners.inclusive import Inclusive, InclusiveConfig
 from nrf.learners.revision import Revision
@@ -138,12 +138,21 @@ class Levels(Inclusive):
         rows = joined(self.replicas, blurred, known)
         split = [len(blurred) // self.replicas, n_known // self.replicas]
         with torch.enable_grad():
-            values = torch.split(apart(field.levels(rows), self.replicas), split, 1)
+            values = torch.split(apart(self._levels(rows, levels, batch, known), self.replicas), split, 1)
             u, u_known = (part.flatten(0, 1) for part in values)
             own = u.gather(1, levels[:, None])
             (score,) = torch.autograd.grad(own.sum(), blurred, create_graph=True)
         by_known = field.known(blurred.detach()), field.known(known)
         return score_loss(score, noise, sigma), level_loss(u, levels, u_known, *by_known)
+
+    def _levels(self, rows: Tensor, levels: Tensor, batch: Tensor, known: Tensor) -> Tensor:
+        """All levels of blurred and known rows; a reference leaves out the kernel that stands at a row itself."""
+        field = self.field
+        if not isinstance(field, ReferencedLevels):
+            return field.levels(rows)
+        own, nobody = field.measure.own(batch), levels.new_full((len(known),), -1)
+        kernels = None if own is None else joined(self.replicas, own, nobody)
+        return field.levels_to_learn(rows, joined(self.replicas, levels, nobody + 1), kernels)
 
     def _step_potential(self, batch: Tensor, samples: Tensor | None, rng: Rng) -> Metrics:
         config = self.config

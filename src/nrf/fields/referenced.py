@@ -1,0 +1,335 @@
+"""Fields around a reference: ``log p(x) = log r(x) + λ u(x) − log Z``, with ``u`` a network that is bounded.
+
+The network learns what the reference does not know. It is bounded by ``c tanh(u / c)``, so ``log p`` is nowhere farther
+than ``2 λ c`` from ``log r``: where no row has ever been, the field is the reference's. It is learned with λ = 1 by any
+learner of fields; afterwards :func:`choose_strength` asks held-out rows how much of it holds.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Self, Union
+
+import torch
+from torch import Tensor, nn
+
+from nrf.errors import InputError
+from nrf.fields.references import AnyReference, MixtureReference, ReferenceMeasure
+from nrf.models import apart, frozen, gradient, value_and_gradient
+from nrf.networks import POTENTIALS, PotentialConfig, Shape, data_dependent_init
+from nrf.networks.closed_form import Plain, linearised
+from nrf.networks.levels import Level, NoiseLevelPotential, Reference
+from nrf.seeds import randn, stream
+
+if TYPE_CHECKING:
+    NetworkChoice = PotentialConfig
+else:
+    NetworkChoice = Union[tuple(POTENTIALS.values())]  # noqa: UP007
+
+STRENGTHS = tuple(i / 20 for i in range(21))
+"""Values of λ that are compared."""
+
+
+class Tilt(nn.Module):
+    """``λ c tanh(u / c) − log Z``, for one level or several.
+
+    Args:
+        bound: c; not bounded if not given.
+        n_levels: Normalisers that there are.
+    """
+
+    strength: Tensor
+    log_normaliser: Tensor
+    known: Tensor
+
+    def __init__(self, bound: float | None, n_levels: int = 1) -> None:
+        super().__init__()
+        if bound is not None and not 0 < bound < math.inf:
+            raise InputError(f"the bound of a network must be positive and finite, got {bound}")
+        self.bound, self.n = bound, 1
+        self.register_buffer("strength", torch.ones(()))
+        self.register_buffer("log_normaliser", torch.zeros(n_levels))
+        self.register_buffer("known", torch.zeros((), dtype=torch.bool))
+
+    def forward(self, raw: Tensor) -> Tensor:
+        """Of the network's outputs ``(n, levels)``."""
+        shift = self.log_normaliser.view(self.n, 1, -1)
+        return (self._strength * apart(self.bounded(raw), self.n) - shift).flatten(0, 1)
+
+    def bounded(self, raw: Tensor) -> Tensor:
+        """``c tanh(u / c)``."""
+        return raw if self.bound is None else self.bound * torch.tanh(raw / self.bound)
+
+    def slope(self, raw: Tensor) -> Tensor:
+        """The derivative, ``(n, levels)``."""
+        inner = torch.ones_like(raw) if self.bound is None else 1 - torch.tanh(raw / self.bound).square()
+        return (self._strength * apart(inner, self.n)).flatten(0, 1)
+
+    def stacked(self, tilts: Sequence[Self]) -> Self:
+        """Those of all replicas."""
+        together = copy.deepcopy(self)
+        together.n = len(tilts)
+        for name, _ in self.named_buffers():
+            together.register_buffer(name, torch.stack([one.get_buffer(name) for one in tilts]))
+        return together
+
+    @property
+    def _strength(self) -> Tensor:
+        return self.strength.view(self.n, 1, 1)
+
+
+class ReferencedPotential(nn.Module):
+    """``log r(x) + λ c tanh(u(x) / c) − log Z`` as a potential, for any learner that takes one.
+
+    Until :func:`choose_strength` or :func:`normalise` has found Z, it counts as 1 and the potential is known up to
+    a constant.
+
+    Args:
+        network: ``u``, with or without a gradient in closed form.
+        measure: ``r``.
+        bound: c; not bounded if not given.
+        bias_spread: Of the network's own data-dependent initialisation; it has none if not given.
+        seed: Of all randomness of :meth:`start_from`.
+
+    Example:
+        >>> from nrf.networks import MLPPotential
+        >>> p = Referenced(MLPPotential(widths=(8,)), MixtureReference(n_components=3)).build((2,))
+        >>> rows = torch.randn(200, 2, generator=torch.Generator().manual_seed(0))
+        >>> p.start_from(rows)
+        >>> bool(((p(rows) - p.measure(rows)).abs() <= 5).all())
+        True
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        measure: ReferenceMeasure,
+        bound: float | None,
+        bias_spread: float | None = None,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        self.network, self.measure, self.tilt = network, measure, Tilt(bound)
+        self.bias_spread, self.seed = bias_spread, seed
+        self.sigmas = (0.0,)
+
+    def forward(self, x: Tensor) -> Tensor:
+        tilt: Tensor = self.tilt(self.outputs(x))
+        return self.measure.log_density(x) + tilt[:, 0]
+
+    @property
+    def is_normalised(self) -> bool:
+        """Whether Z was found, so that values are in nats."""
+        return bool(self.tilt.known.all())
+
+    def outputs(self, x: Tensor) -> Tensor:
+        """What the network says before it is bounded, ``(n, 1)``."""
+        out: Tensor = self.network(x)
+        return out[:, None]
+
+    def gradient(self, x: Tensor) -> Tensor:
+        """``∇ log p``, in closed form where the network has one."""
+        return self.value_and_gradient(x)[1]
+
+    def value_and_gradient(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """``log p`` and its gradient, by one evaluation of the network."""
+        raw, slope = value_and_gradient(self.network, x)
+        with torch.no_grad():
+            value = self.measure.log_density(x) + self.tilt(raw[:, None])[:, 0]
+            steep = self.tilt.slope(raw[:, None]).view(-1, *(1,) * (x.ndim - 1))
+            return value, self.measure.gradient(x) + steep * slope
+
+    def start_from(self, x: Tensor) -> None:
+        """Data-dependent initialisation: fit the reference to rows, and start the network from them if asked to."""
+        self.measure.fit(x, stream(self.seed, "reference"))
+        if self.bias_spread is not None:
+            data_dependent_init(self.network, x, self.bias_spread, stream(self.seed, "network"))
+
+
+class ReferencedLevels(NoiseLevelPotential):
+    """``u(x, σ_k) = log r_{σ_k}(x) + λ c tanh(r_k(x) / c) − log Z_k``: a noise-level potential around any reference.
+
+    The Gaussian of a noise-level potential stays: rows are scaled by it, and the widest level is compared with it.
+
+    Args:
+        body: ``(n, *event)`` to ``(n, levels)``.
+        sigmas: Noise of each level, rising.
+        reference: The Gaussian.
+        measure: ``r``.
+        bound: c; not bounded if not given.
+        seed: Of all randomness of :meth:`start_from`.
+    """
+
+    def __init__(
+        self,
+        body: nn.Module,
+        sigmas: Sequence[float],
+        reference: Reference,
+        measure: ReferenceMeasure,
+        bound: float | None,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(body, sigmas, reference)
+        self.measure, self.tilt, self.seed = measure, Tilt(bound, len(sigmas)), seed
+
+    def levels(self, x: Tensor, own: Tensor | None = None) -> Tensor:
+        """The potential at every level; kernels that :meth:`ReferenceMeasure.own` found may be left out."""
+        tilt: Tensor = self.tilt(self.outputs(x))
+        return tilt + self.measure.log_densities(x, self.sigmas, own)
+
+    def levels_to_learn(self, x: Tensor, level: Tensor, own: Tensor | None = None) -> Tensor:
+        """All levels as learning needs them: the reference has no parameters, so its part is not differentiated twice.
+
+        Values are those of :meth:`levels`, and so is the first derivative in x of each row's own level. The reference
+        adds nothing to other levels' derivatives, nor to second ones.
+        """
+        there = x.detach()
+        known = self.measure.log_densities(there, self.sigmas, own)
+        slope = self.measure.gradient(there, x.new_tensor(self.sigmas)[level], own)
+        line = ((x - there) * slope).flatten(1).sum(1)  # 0, with the reference's slope
+        tilt: Tensor = self.tilt(self.outputs(x))
+        return (tilt + known).scatter_add(1, level[:, None], line[:, None])
+
+    def outputs(self, x: Tensor) -> Tensor:
+        """What the network says before it is bounded, ``(n, levels)``."""
+        out: Tensor = self.body(self.reference.scaled(x))
+        return out.to(x.dtype)
+
+    def gradient(self, x: Tensor, level: Level = 0) -> Tensor:
+        at = self._of_rows(level, x)
+        if not (isinstance(self.body, Plain) and self.body.has_closed_form):
+            return gradient(lambda rows: self(rows, at), x)
+        with torch.no_grad():
+            out, pull_back = linearised(self.body, self.reference.scaled(x))
+            chosen = self.tilt.slope(out) * nn.functional.one_hot(at, out.shape[1]).to(out.dtype)
+            slope = apart(pull_back(chosen).flatten(1), self.reference.n) / self.reference.scale()
+            sigma = self.sigmas[level] if isinstance(level, int) else x.new_tensor(self.sigmas)[at]
+            return slope.reshape(x.shape) + self.measure.gradient(x, sigma)
+
+    def start_from(self, x: Tensor) -> None:
+        super().start_from(x)
+        self.measure.fit(x, stream(self.seed, "reference"))
+
+
+AnyReferenced = ReferencedPotential | ReferencedLevels
+
+
+@dataclass(frozen=True)
+class Referenced:
+    """A potential around a reference: what builds it, from any network of potentials."""
+
+    network: NetworkChoice
+    """The network; one with noise levels makes a noise-level potential."""
+    reference: AnyReference = field(default_factory=MixtureReference)
+    """The reference measure."""
+    bound: float | None = 5.0
+    """The network says at most so many nats; not bounded if not given."""
+    data_init: bool = True
+    """Fit the reference to training rows before training; the network inside starts as its own settings say."""
+    seed: int = 0
+    """Of the randomness of that."""
+
+    @property
+    def bias_spread(self) -> float:
+        """That of the network inside is used there."""
+        return 0.0
+
+    def build(self, event_shape: Shape) -> AnyReferenced:
+        """The potential, its reference to be fitted."""
+        inner, measure = self.network.build(event_shape), self.reference.build(event_shape)
+        if isinstance(inner, NoiseLevelPotential):
+            return ReferencedLevels(inner.body, inner.sigmas, inner.reference, measure, self.bound, self.seed)
+        spread = self.network.bias_spread if self.network.data_init else None
+        return ReferencedPotential(inner, measure, self.bound, spread, self.seed)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What held-out rows said."""
+
+    strength: float
+    """λ."""
+    gain: float
+    """Nats per held-out row that the field has over its reference alone; 0 where the network is not used."""
+    standard_error: float
+    """Of the gain: from the rows, and from the draws that the normaliser was estimated by."""
+
+
+def choose_strength(
+    potential: AnyReferenced,
+    rows: Tensor,
+    rng: torch.Generator,
+    *,
+    strengths: Sequence[float] = STRENGTHS,
+    n_draws: int = 8192,
+) -> Choice:
+    """Set λ to the value under which rows that nothing was learned from are most likely, and Z to what it is then.
+
+    ``Z(λ) = E_r[exp(λ u)]`` is the mean over exact draws of the reference. The likelihood is concave in λ, and λ = 0
+    is the reference itself, so the field is never worse on these rows than its reference. A noise-level potential is
+    judged at its smallest level, on rows blurred by that; all levels get their normalisers.
+
+    Args:
+        potential: After training, one model.
+        rows: Held-out rows.
+        rng: All randomness.
+        strengths: Values of λ, each from 0 to 1.
+        n_draws: Draws of the reference.
+    """
+    if len(rows) == 0 or not strengths or not all(0 <= one <= 1 for one in strengths):
+        raise InputError("λ is chosen from values in [0, 1], by at least one held-out row")
+    blurred = rows + potential.sigmas[0] * randn(rows.shape, rng, rows.dtype) if potential.sigmas[0] > 0 else rows
+    with torch.no_grad(), frozen(potential):
+        said = potential.tilt.bounded(potential.outputs(blurred))[:, 0].double()
+        drawn = _outputs_of_draws(potential, n_draws, rng)
+    gains = [float(one * said.mean()) - _log_mean(one * drawn[0]) for one in strengths]
+    best = max(range(len(gains)), key=gains.__getitem__)
+    strength = strengths[best]
+    weights = torch.exp(strength * (drawn[0] - drawn[0].max()))
+    error = math.hypot(
+        float(strength * said.std(correction=0)) / math.sqrt(len(said)),
+        float(weights.std() / weights.mean()) / math.sqrt(n_draws),
+    )
+    _set(potential, strength, drawn)
+    return Choice(strength, gains[best], error)
+
+
+def normalise(potential: AnyReferenced, rng: torch.Generator, *, n_draws: int = 8192) -> float:
+    """Find Z at the strength as it is, by exact draws of the reference; returns the standard error of log Z.
+
+    Args:
+        potential: One model.
+        rng: All randomness.
+        n_draws: Draws of the reference.
+    """
+    with torch.no_grad(), frozen(potential):
+        drawn = _outputs_of_draws(potential, n_draws, rng)
+    strength = float(potential.tilt.strength)
+    _set(potential, strength, drawn)
+    weights = torch.exp(strength * (drawn[0] - drawn[0].max()))
+    return float(weights.std() / weights.mean()) / math.sqrt(n_draws)
+
+
+def _outputs_of_draws(potential: AnyReferenced, n: int, rng: torch.Generator) -> list[Tensor]:
+    """What the bounded network says at draws of the reference, level by level."""
+    if potential.tilt.n != 1:
+        raise InputError("a normaliser is found for one model at a time, not for replicas")
+    found = []
+    for level, sigma in enumerate(potential.sigmas):
+        draws = potential.measure.sample(n, rng, sigma)
+        found.append(potential.tilt.bounded(potential.outputs(draws))[:, level].double())
+    return found
+
+
+def _set(potential: AnyReferenced, strength: float, drawn: Sequence[Tensor]) -> None:
+    tilt = potential.tilt
+    tilt.strength.fill_(strength)
+    tilt.log_normaliser.copy_(torch.tensor([_log_mean(strength * one) for one in drawn]))
+    tilt.known.fill_(True)
+
+
+def _log_mean(values: Tensor) -> float:
+    return float(torch.logsumexp(values, 0)) - math.log(len(values))
