@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from abc import abstractmethod
 from dataclasses import dataclass, field, fields, replace
 from typing import ClassVar
 
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 
 from nrf.fields import Integral, annealed_integral, log_density, sample
 from nrf.learners import InclusiveConfig, LevelsConfig, PCDConfig, ReplayConfig, Revision
-from nrf.models import frozen
+from nrf.models import LatentGenerator, frozen
 from nrf.networks import (
     LevelsMLPPotential,
     MLPGenerator,
@@ -32,12 +33,8 @@ from nrf.training import TrainConfig, Trainer
 
 PRESET_SPREAD = 2.6
 """Of the 32 modes in their own units, which their presets are set for."""
-LONG_CHAIN = 1000
-"""Sampler steps from noise, for a field that has no generator."""
 NOISE = 3.0
 """Half the side of the box that such chains begin in, in standard deviations of the rows."""
-BRIDGE = 200
-"""Densities between a Gaussian and a field without levels."""
 NO_GENERATOR = MLPGenerator(latent_dim=2, widths=(2,))
 """What stands beside a potential that is learned alone."""
 
@@ -49,13 +46,13 @@ class FieldMethod(Method):
     label = "field"
     together: ClassVar[bool] = True
 
+    @abstractmethod
     def spec(self, d: int) -> PairSpec:
         """What is trained on so many columns."""
-        raise NotImplementedError
 
-    def learned(self, spec: PairSpec, potential: nn.Module, generator: nn.Module, rows: Tensor) -> Learned:
+    @abstractmethod
+    def learned(self, spec: PairSpec, potential: nn.Module, generator: LatentGenerator, rows: Tensor) -> Learned:
         """A trained model, as a density."""
-        raise NotImplementedError
 
     def fit(self, rows: Tensor, seeds: Sequence[int]) -> list[Learned]:
         spec = self.spec(rows.shape[1])
@@ -106,7 +103,7 @@ class LevelsMethod(FieldMethod):
         """Of samples down the levels."""
         return SGHMC(0.3 * self.potential.sigma_min**2, friction=0.3)
 
-    def learned(self, spec: PairSpec, potential: nn.Module, generator: nn.Module, rows: Tensor) -> Learned:
+    def learned(self, spec: PairSpec, potential: nn.Module, generator: LatentGenerator, rows: Tensor) -> Learned:
         return _WithLevels(self, require_levels(potential), rows)
 
 
@@ -139,10 +136,17 @@ class _WithLevels(Learned):
 class PlainField(FieldMethod):
     """A potential that is known up to a constant; it is found by quadrature or annealed importance sampling."""
 
-    def learned(self, spec: PairSpec, potential: nn.Module, generator: nn.Module, rows: Tensor) -> Learned:
+    sample_steps: int = 1000
+    """Sampler steps from noise, for a field that has no generator."""
+    chains: int = 500
+    """Of annealed importance sampling."""
+    between: int = 200
+    """Its densities between a Gaussian and the field."""
+
+    def learned(self, spec: PairSpec, potential: nn.Module, generator: LatentGenerator, rows: Tensor) -> Learned:
         stored = {f.name: getattr(spec, f.name) for f in fields(PairSpec)}
         preset = Preset(data=DataConfig("rows"), **stored)
-        return _Plain(TrainedModel(preset, potential, generator, tuple(rows.shape[1:]), 0), rows)  # type: ignore[arg-type]
+        return _Plain(self, TrainedModel(preset, potential, generator, tuple(rows.shape[1:]), 0), rows)
 
 
 @dataclass(frozen=True)
@@ -192,8 +196,8 @@ class MemoryMethod(PlainField):
 class _Plain(Learned):
     normaliser: ClassVar[Normaliser] = "unknown"
 
-    def __init__(self, trained: TrainedModel, rows: Tensor) -> None:
-        self.trained, self.rows = trained, rows
+    def __init__(self, method: PlainField, trained: TrainedModel, rows: Tensor) -> None:
+        self.method, self.trained, self.rows = method, trained, rows
 
     def log_density(self, x: Tensor) -> Tensor:
         potential = self.trained.potential
@@ -205,13 +209,14 @@ class _Plain(Learned):
             return torch.from_numpy(self.trained.sample(n, seed=seed, revise=True)[0])
         noise = torch.rand(n, self.rows.shape[1], generator=stream(seed, "density", "draw"))
         start = NOISE * float(self.rows.square().mean().sqrt()) * (2 * noise - 1)
-        return torch.from_numpy(self.trained.revise(start, seed=seed, n_steps=LONG_CHAIN))
+        return torch.from_numpy(self.trained.revise(start, seed=seed, n_steps=self.method.sample_steps))
 
     def integral(self, box: Box, n_points: int, seed: int) -> Integral | None:
         if self.rows.shape[1] <= MOST_FOR_QUADRATURE:
             return super().integral(box, n_points, seed)
-        rng = stream(seed, "density", "annealed")
-        return annealed_integral(Bridge(self.trained.potential, self.rows), self.rows, rng, n_between=BRIDGE)
+        rng, size = stream(seed, "density", "annealed"), self.method
+        bridge = Bridge(self.trained.potential, self.rows)
+        return annealed_integral(bridge, self.rows, rng, n_chains=size.chains, n_between=size.between)
 
 
 class Bridge(NoiseLevelPotential):
