@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import ClassVar
 
@@ -77,8 +77,10 @@ class FieldMethod(Method):
 class LevelsMethod(FieldMethod):
     """The learner `levels`: one choice of settings, with waves in the plane only."""
 
-    potential: LevelsMLPPotential = LevelsMLPPotential(
-        widths=(128, 128, 128), n_levels=12, sigma_min=0.008, sigma_max=2.0
+    potential: LevelsMLPPotential = field(
+        default_factory=lambda: LevelsMLPPotential(
+            widths=(128, 128, 128), n_levels=12, sigma_min=0.008, sigma_max=2.0, wave_scale=5.4
+        )
     )
     plane_waves: int = 64
     learner: LevelsConfig = field(default_factory=lambda: LevelsConfig(potential_lr=3e-3))
@@ -176,9 +178,11 @@ class MemoryMethod(PlainField):
     """Maximum likelihood by chains that go on where they stopped: `pcd`, or with some of them anew, `replay`."""
 
     learner: PCDConfig | ReplayConfig = field(default_factory=PCDConfig)
-    potential: MLPPotential = MLPPotential(widths=(128, 128), activation="silu", data_init=True, bias_spread=1.0)
-    sampler: SGLD = SGLD(step_size=0.001)
-    revision: Revision = Revision(n_steps=20)
+    potential: MLPPotential = field(
+        default_factory=lambda: MLPPotential(widths=(128, 128), data_init=True, bias_spread=1.0)
+    )
+    sampler: SGLD = field(default_factory=lambda: SGLD(step_size=0.001))
+    revision: Revision = field(default_factory=lambda: Revision(n_steps=20))
     train: TrainConfig = field(
         default_factory=lambda: TrainConfig(
             iterations=4000, batch_size=256, lr_final=0.0, ema_decay=0.99, threads=1, log_every=1000, compile="never"

@@ -17,7 +17,7 @@ from nrf.learners import PCDConfig, ReplayConfig
 from nrf.metrics import energy_distance, mode_coverage
 from nrf.reproduce.density.by_fields import NOISE, InclusiveMethod, LevelsMethod, MemoryMethod
 from nrf.reproduce.density.known import MODES, Known, known, reported_rows, training_rows
-from nrf.reproduce.density.methods import FittedMixture, Flow, Gaussian, Kernel, Learned, Method
+from nrf.reproduce.density.methods import FittedMixture, Flow, Gaussian, Kernel, Learned, Method, has_flows
 from nrf.seeds import stream
 
 LIKELIHOOD, KL, KL_ERROR = "log-likelihood", "KL from the truth", "KL, standard error"
@@ -56,7 +56,7 @@ class DensityConfig:
     seeds: int = 5
     mode_seeds: int = 10
     """Of the 32 modes."""
-    size: Size = Size()
+    size: Size = field(default_factory=Size)
     levels: LevelsMethod = field(default_factory=LevelsMethod)
     best: InclusiveMethod = field(default_factory=InclusiveMethod)
     released: InclusiveMethod = field(default_factory=lambda: InclusiveMethod(setting="released"))
@@ -64,24 +64,23 @@ class DensityConfig:
     replay: MemoryMethod = field(
         default_factory=lambda: MemoryMethod(learner=ReplayConfig(buffer_size=5000, noise_range=(-NOISE, NOISE)))
     )
-    kernel: Kernel = Kernel()
-    gaussian: Gaussian = Gaussian()
-    mixture: FittedMixture = FittedMixture()
-    flow: Flow = Flow()
+    kernel: Kernel = field(default_factory=Kernel)
+    gaussian: Gaussian = field(default_factory=Gaussian)
+    mixture: FittedMixture = field(default_factory=FittedMixture)
+    flow: Flow = field(default_factory=Flow)
 
     def methods(self) -> list[Method]:
-        """In the order of the tables."""
+        """In the order of the tables; without the flow where its package is not installed."""
         fields = (self.levels, self.best, self.released, self.pcd, self.replay)
-        return [*fields, self.flow, self.mixture, self.kernel, self.gaussian]
+        flows = [self.flow] if has_flows() else []
+        return [*fields, *flows, self.mixture, self.kernel, self.gaussian]
 
 
 def quick() -> DensityConfig:
     """A size that takes seconds."""
     whole = DensityConfig()
     few = {"iterations": 10, "log_every": 10}
-    size = Size(
-        training=200, reported=100, fresh=200, samples=100, mode_draws=1, grid=2500, pairs=50, side=12
-    )
+    size = Size(training=200, reported=100, fresh=200, samples=100, mode_draws=1, grid=2500, pairs=50, side=12)
     return replace(
         whole,
         seeds=1,
@@ -98,9 +97,7 @@ def quick() -> DensityConfig:
 
 
 def _short(method: MemoryMethod, learner: PCDConfig | ReplayConfig, few: dict[str, int]) -> MemoryMethod:
-    return replace(
-        method, learner=learner, train=replace(method.train, **few), sample_steps=5, chains=20, between=5
-    )
+    return replace(method, learner=learner, train=replace(method.train, **few), sample_steps=5, chains=20, between=5)
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from nrf.reproduce.density.cells import (
     quick,
 )
 from nrf.reproduce.density.known import MODES, known, names
-from nrf.reproduce.density.methods import Method
+from nrf.reproduce.density.methods import Method, has_flows
 from nrf.reproduce.runner.board import Place
 from nrf.reproduce.runner.experiment import Cell, Experiment, Outcome, Results, Section, cell_name
 from nrf.reproduce.runner.record import Row
@@ -142,6 +142,8 @@ def _overview(config: DensityConfig, rows: Sequence[Row]) -> Section:
         "normaliser (inclusive, PCD, replay) are normalised by quadrature or annealed importance sampling first; "
         "levels are taken as they are."
     )
+    if not has_flows():
+        text += ' The flow is missing, for zuko is not installed: pip install "nrf[density]".'
     return Section("Log-likelihood", text, [Table(["method", *names()], lines)] if lines else [])
 
 

@@ -6,6 +6,7 @@ Where something is chosen, it is by a part of the training rows that is held out
 
 from __future__ import annotations
 
+import importlib.util
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -242,6 +243,11 @@ class _Flow(Learned):
         with DrawsFrom(stream(seed, "density", "draw")):
             found: Tensor = self.flow().sample((n,))
         return found * self.scale
+
+
+def has_flows() -> bool:
+    """Whether zuko is installed, which comes with the extra `density`."""
+    return importlib.util.find_spec("zuko") is not None
 
 
 def split(rows: Tensor, share: float, seed: int) -> tuple[Tensor, Tensor]:
