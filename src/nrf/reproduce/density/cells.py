@@ -19,6 +19,7 @@ from nrf.reproduce.density.by_fields import NOISE, InclusiveMethod, LevelsMethod
 from nrf.reproduce.density.known import MODES, Known, known, reported_rows, training_rows
 from nrf.reproduce.density.methods import FittedMixture, Flow, Gaussian, Kernel, Learned, Method, has_flows
 from nrf.seeds import stream
+from nrf.training import TrainConfig
 
 LIKELIHOOD, KL, KL_ERROR = "log-likelihood", "KL from the truth", "KL, standard error"
 SLOPE, INTEGRAL, INTEGRAL_ERROR = "slope", "integral", "integral, standard error"
@@ -79,25 +80,28 @@ class DensityConfig:
 def quick() -> DensityConfig:
     """A size that takes seconds."""
     whole = DensityConfig()
-    few = {"iterations": 10, "log_every": 10}
     size = Size(training=200, reported=100, fresh=200, samples=100, mode_draws=1, grid=2500, pairs=50, side=12)
     return replace(
         whole,
         seeds=1,
         mode_seeds=2,
         size=size,
-        levels=replace(whole.levels, train=replace(whole.levels.train, **few), sample_steps=1, chains=20),
+        levels=replace(whole.levels, train=_few(whole.levels.train), sample_steps=1, chains=20),
         best=replace(whole.best, iterations=10),
         released=replace(whole.released, iterations=10),
-        pcd=_short(whole.pcd, PCDConfig(n_chains=300), few),
-        replay=_short(whole.replay, whole.replay.learner, few),
+        pcd=_short(whole.pcd, PCDConfig(n_chains=300)),
+        replay=_short(whole.replay, whole.replay.learner),
         mixture=FittedMixture(components=(1, 4)),
         flow=Flow(most_epochs=2, transforms=1, widths=(8,)),
     )
 
 
-def _short(method: MemoryMethod, learner: PCDConfig | ReplayConfig, few: dict[str, int]) -> MemoryMethod:
-    return replace(method, learner=learner, train=replace(method.train, **few), sample_steps=5, chains=20, between=5)
+def _short(method: MemoryMethod, learner: PCDConfig | ReplayConfig) -> MemoryMethod:
+    return replace(method, learner=learner, train=_few(method.train), sample_steps=5, chains=20, between=5)
+
+
+def _few(train: TrainConfig) -> TrainConfig:
+    return replace(train, iterations=10, log_every=10)
 
 
 @dataclass(frozen=True)

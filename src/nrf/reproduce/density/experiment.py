@@ -29,7 +29,7 @@ from nrf.reproduce.density.cells import (
     quick,
 )
 from nrf.reproduce.density.known import MODES, known, names
-from nrf.reproduce.density.methods import Method, has_flows
+from nrf.reproduce.density.methods import MOST_FOR_QUADRATURE, Method, has_flows
 from nrf.reproduce.runner.board import Place
 from nrf.reproduce.runner.experiment import Cell, Experiment, Outcome, Results, Section, cell_name
 from nrf.reproduce.runner.record import Row
@@ -149,13 +149,15 @@ def _overview(config: DensityConfig, rows: Sequence[Row]) -> Section:
 
 def _section(config: DensityConfig, density: str, rows: Sequence[Row], results: Results) -> Section:
     mine = {(row.method, row.metric): row for row in rows if row.case == density}
-    shown = [m for m in METRICS if m not in (KL_ERROR, INTEGRAL_ERROR) and any(m == metric for _, metric in mine)]
+    exact = known(density).d <= MOST_FOR_QUADRATURE
+    hidden = (KL_ERROR, INTEGRAL_ERROR) if exact else (KL_ERROR,)
+    shown = [m for m in METRICS if m not in hidden and any(m == metric for _, metric in mine)]
     lines = []
     for method in config.methods():
         if any(name == method.name for name, _ in mine):
             found = (mine.get((method.name, metric)) for metric in shown)
             lines.append([method.name, *("" if row is None else row.text(".3f", ".2g") for row in found)])
-    how = "by quadrature" if known(density).d <= 3 else "by annealed importance sampling"
+    how = "by quadrature" if exact else "by annealed importance sampling"
     text = (
         "KL: true less learned log-density of fresh draws of the truth. Slope: of learned against true log-density "
         f"there; 1 is right. Integral {how}, nothing fitted. Energy distance of samples to draws of the truth, in "
