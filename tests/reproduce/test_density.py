@@ -118,7 +118,7 @@ def test_a_wrong_constant_and_a_wrong_scale_are_seen():
     assert high["integral"] == pytest.approx(math.exp(0.5), rel=1e-2)
     flat = numbers(MOONS, temperature=0.5, normaliser="unknown")
     assert flat["slope"] == pytest.approx(0.5, abs=1e-3)
-    assert flat["KL from the truth"] > 0.1
+    assert flat["KL from the truth"] > 0.05
     assert flat["integral"] is None
 
 
