@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from nrf import figures
 from nrf.cli import main
 from nrf.data import gmm
 from nrf.errors import InputError, MissingPackageError
@@ -290,3 +291,14 @@ def test_the_quick_experiment(tmp_path, monkeypatch):
     maps = [np.array(line["result"]["map"]) for line in lines if "map" in (line.get("result") or {})]
     assert maps
     assert all(values.shape == (quick().size.side ** 2,) for values in maps)
+
+
+def test_a_method_has_one_colour_in_all_plots_and_none_is_left_out():
+    line = (np.linspace(-3, 0, 5), np.linspace(-3, 0, 5))
+    many = {str(i): line for i in range(9)}
+    figure = figures.calibration({"plane": many, "columns": {name: line for name in ("8", "0", "3")}})
+    plane, columns = (axis.collections for axis in figure.axes)
+    colours = [tuple(dots.get_facecolor()[0]) for dots in plane]
+    assert len(set(colours)) == 9
+    assert [tuple(dots.get_facecolor()[0]) for dots in columns] == [colours[8], colours[0], colours[3]]
+    assert len(figure.legends[0].get_texts()) == 9

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping
 
@@ -24,12 +25,14 @@ def calibration(pairs: Mapping[str, Mapping[str, tuple[Array, Array]]]) -> Figur
     rows, across = math.ceil(len(pairs) / IN_A_ROW), min(IN_A_ROW, len(pairs))
     figure = Figure(figsize=(3.6 * across, 3.4 * rows + 0.4), layout="constrained")
     axes = list(figure.subplots(rows, across, squeeze=False).flat)
+    names = dict.fromkeys(method for methods in pairs.values() for method in methods)
+    colours = dict(zip(names, itertools.cycle((*PALETTE, INK)), strict=False))
     handles = {}
     for axis, (title, methods) in zip(axes, pairs.items(), strict=False):
         true = np.concatenate([x for x, _ in methods.values()])
         ends = np.quantile(true, [0.005, 1.0]) + np.array([-1.0, 1.0])
-        for colour, (method, (x, y)) in zip(PALETTE, methods.items(), strict=False):
-            handles[method] = axis.scatter(x, y, s=4, color=colour, linewidths=0, alpha=0.6)
+        for method, (x, y) in methods.items():
+            handles[method] = axis.scatter(x, y, s=4, color=colours[method], linewidths=0, alpha=0.6)
         axis.plot(ends, ends, color=INK, linewidth=0.8)
         axis.set(xlim=ends, ylim=ends + np.array([-2.0, 1.0]), xlabel="true log-density", ylabel="learned")
         axis.set_title(title, fontsize=10, color=INK)
