@@ -91,8 +91,10 @@ class LevelsMethod(FieldMethod):
     )
     sample_steps: int = 20
     """At each level."""
-    chains: int = 500
+    chains: int = 1000
     """Of annealed importance sampling."""
+    between: int = 20
+    """Its densities between two levels."""
 
     label = "levels"
 
@@ -126,9 +128,8 @@ class _WithLevels(Learned):
     def integral(self, box: Box, n_points: int, seed: int) -> Integral | None:
         if self.rows.shape[1] <= MOST_FOR_QUADRATURE:
             return super().integral(box, n_points, seed)
-        return annealed_integral(
-            self.potential, self.rows, stream(seed, "density", "annealed"), n_chains=self.method.chains
-        )
+        rng, size = stream(seed, "density", "annealed"), self.method
+        return annealed_integral(self.potential, self.rows, rng, n_chains=size.chains, n_between=size.between)
 
 
 # ------------------------------------------------------------------------------------------------------- without levels

@@ -86,7 +86,7 @@ def quick() -> DensityConfig:
         seeds=1,
         mode_seeds=2,
         size=size,
-        levels=replace(whole.levels, train=_few(whole.levels.train), sample_steps=1, chains=20),
+        levels=replace(whole.levels, train=_few(whole.levels.train), sample_steps=1, chains=20, between=2),
         best=replace(whole.best, iterations=10),
         released=replace(whole.released, iterations=10),
         pcd=_short(whole.pcd, PCDConfig(n_chains=300)),
