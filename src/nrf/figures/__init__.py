@@ -6,6 +6,7 @@ with needs("figures", "a picture"):
     import matplotlib  # noqa: F401
 
 from nrf.figures.charts import contribution_bars, grouped_bars, heat_map, trade_off
+from nrf.figures.densities import calibration, log_density_maps
 from nrf.figures.grids import as_images, image_grid, image_rows
 from nrf.figures.lines import bands, curves, epochs, families
 from nrf.figures.plane import Panel, field_panels, method_panels, paths, points
@@ -17,6 +18,7 @@ __all__ = [
     "as_data_uri",
     "as_images",
     "bands",
+    "calibration",
     "contribution_bars",
     "curves",
     "epochs",
@@ -26,6 +28,7 @@ __all__ = [
     "heat_map",
     "image_grid",
     "image_rows",
+    "log_density_maps",
     "method_panels",
     "paths",
     "points",

@@ -12,6 +12,7 @@ from nrf.metrics.density import (
     mixture_log_density,
 )
 from nrf.metrics.detection import auroc, flagged_metrics, nearest_neighbour_score
+from nrf.metrics.energy import energy_distance
 from nrf.metrics.fitted_gaussian import fitted_gaussian_kl, perfect_kl
 from nrf.metrics.modes import ModeCoverage, mode_coverage, most_covered
 
@@ -19,6 +20,7 @@ __all__ = [
     "ModeCoverage",
     "PlaneGrid",
     "auroc",
+    "energy_distance",
     "fitted_gaussian_kl",
     "fitted_inverse_temperature",
     "flagged_metrics",

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nrf.errors import InputError
+from nrf.reproduce.density.experiment import Densities
 from nrf.reproduce.detectors.experiment import Detectors
 from nrf.reproduce.generation.experiment import Generation
 from nrf.reproduce.generation.interpolation import Interpolation
@@ -32,6 +33,7 @@ EXPERIMENTS: dict[str, Experiment[Any]] = {
     "ablation": Generation("ablation"),
     "generation-rates": Generation("generation-rates"),
     "interpolation": Interpolation(),
+    "density": Densities(),
     "detectors": Detectors(),
 }
 
@@ -52,6 +54,7 @@ OURS: dict[str, str] = {
     "mnist-ablation": "what `best` is for one-class MNIST",
     "cifar10-one-class-ablation": "what `best` is for one-class CIFAR-10",
     "generation-rates": "learning rates of inclusive-NRF and SNGAN for a short run on CIFAR-10",
+    "density": "what is learned of densities that are known",
     "detectors": "NRFDetector beside other detectors on 16 data sets",
 }
 """What the paper does not have."""

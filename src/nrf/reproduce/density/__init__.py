@@ -1,0 +1,1 @@
+"""Fields beside densities that are known."""
