@@ -91,6 +91,7 @@ SAME_MEANING = {
     "ablation": "one change at a time",
     "registry": "what there is, by name",
     "levels": "noise levels: the potentials, the learner and the presets",
+    "density": "log-densities: what is measured of them, the experiment",
     "coopnet": "cooperative training, its sampler and its learner",
     "gmm": "the 32-mode mixture",
     "digits": "scikit-learn's digits",
