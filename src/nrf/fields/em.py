@@ -84,9 +84,17 @@ def fit_mixture(
         raise InputError(f"a mixture needs at least 2 rows, got {len(rows)}")
     rows = rows[torch.randperm(len(rows), generator=rng)[:max_rows]]
     if ridge is None:
-        settings = {"n_components": n_components, "max_rows": max_rows, "min_rows": min_rows}
-        more = {"diagonal_share": diagonal_share, "prior_rows": prior_rows, "n_tied": n_tied, "n_own": n_own}
-        ridge = choose_ridge(rows, rng, partial(fit_mixture, **settings, **more))
+        fit = partial(
+            fit_mixture,
+            n_components=n_components,
+            max_rows=max_rows,
+            min_rows=min_rows,
+            diagonal_share=diagonal_share,
+            prior_rows=prior_rows,
+            n_tied=n_tied,
+            n_own=n_own,
+        )
+        ridge = choose_ridge(rows, rng, fit)
     n, size = rows.shape
     centre = rows.mean(0)
     rows = rows - centre
