@@ -30,6 +30,7 @@ from nrf.runs.trained import TrainedModel
 from nrf.seeds import stream
 
 TRUTH = "the truth"
+REFERENCE = "reference alone"
 SIDE = 120
 N_DRAWS, N_SHOWN = 20_000, 300
 
@@ -62,6 +63,7 @@ def densities(runs: Path) -> dict[str, Density]:
         print(f"{name}: log of the integral {check.quadrature.log_value:+.4f} by quadrature, {error} by annealing")
         if isinstance(model.potential, ReferencedLevels):
             print(f"{name}: strength {float(model.potential.tilt.strength):.2f}")
+            found[f"{name}: {REFERENCE}"] = _reference_of(model.potential)
     rows = torch.from_numpy(gmm.load().train)
     for name, config in (("kernel", KernelReference()), ("Gaussian", GaussianReference())):
         measure = config.build((2,))
@@ -72,6 +74,10 @@ def densities(runs: Path) -> dict[str, Density]:
 
 def _of_run(model: TrainedModel) -> Density:
     return lambda x: log_density(model.potential, x).double()
+
+
+def _reference_of(field: ReferencedLevels) -> Density:
+    return lambda x: field.measure.log_density(x, field.sigmas[0])
 
 
 def main() -> None:
@@ -91,8 +97,8 @@ def main() -> None:
         learned = density(draws).double()
         slope = float((learned * centred).sum() / centred.square().sum())
         print(f"{name}: log-likelihood {float(density(reported).mean()):.3f}, slope {slope:.3f}")
-        if name == "Gaussian":
-            continue  # there is nothing to see of the modes
+        if name == "Gaussian" or name.endswith(REFERENCE):
+            continue  # printed only
         maps[name] = density(points).numpy().reshape(SIDE, SIDE)
         if name != TRUTH:
             shown = true[:N_SHOWN].numpy(), learned[:N_SHOWN].numpy()
