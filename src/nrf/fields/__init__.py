@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nrf.fields.annealing import anneal, at_level, denoised, draw_widest, sample
+from nrf.fields.annealing import anneal, at_level, denoised, draw_widest, flow, sample
 from nrf.fields.nats import log_density
 from nrf.fields.normaliser import (
     Integral,
@@ -51,6 +51,7 @@ __all__ = [
     "choose_strength",
     "denoised",
     "draw_widest",
+    "flow",
     "importance_integral",
     "log_density",
     "normalise",

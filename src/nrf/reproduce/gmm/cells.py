@@ -105,6 +105,7 @@ class Method:
         learner, potential = self.preset.learner, self.preset.potential
         if isinstance(learner, LevelsConfig) and isinstance(potential, LevelsMLPPotential):
             steps *= revision.start_level % potential.n_levels + 1 if learner.samples else 0
+            steps += 2 * (potential.n_levels - 1) if learner.pairs == "flow" else 0
         per_step = {"x": 1, "joint": 3, "conditional": 2}[revision.target]
         if isinstance(sampler, CoopNet):
             per_step *= sampler.n_x
