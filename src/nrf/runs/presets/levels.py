@@ -33,8 +33,8 @@ def levels() -> dict[str, Preset]:
             threads=1,
         ),
     )
-    # Codes go down the levels by the probability flow, to level 2 (σ 0.09), which lies within a mode: from there on noise
-    # does not make a pair forget its code. A map onto 32 islands is steep, so g has sines beside its code.
+    # Codes go down the levels by the probability flow, to level 2 (σ 0.09), which lies within a mode: from there on
+    # noise does not make a pair forget its code. A map onto 32 islands is steep, so g has sines beside its code.
     generator = replace(
         mixture,
         generator=MLPGenerator(
