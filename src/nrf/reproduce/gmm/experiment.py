@@ -70,6 +70,7 @@ class Mixture(Experiment[GMMConfig]):
 
     name = "gmm"
     partial = True
+    keeps_rows = True
     title = "Thirty-two modes on four rings"
     lead = (
         "Every learner on the paper's toy mixture, several models each, trained side by side. Covered modes and "
