@@ -174,7 +174,7 @@ OURS = {
         *((3000, None), None, 0.1),
     ),
     "gmm-levels-generator": (
-        *(SGHMC, 1.2e-4, 0.3, 1.0, 1, SCRIPTS, 0.0, 3e-3, 3e-3, (0.9, 0.999), A, 512),
+        *(SGHMC, 1.2e-4, 0.3, 1.0, 1, SCRIPTS, 0.0, 3e-3, 6e-3, (0.9, 0.999), A, 512),
         *((3000, None), None, 0.0),
     ),
     "digits-levels": (
