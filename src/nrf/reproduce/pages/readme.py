@@ -18,11 +18,9 @@ def demo_mixture(records: Records) -> Table:
     rows = records.rows("demo")
     names = {name: name for name in ("generation", "revision", "short revision")}
     names |= {"oracle": "oracle (redraws the training data)"}
-    of_levels = rows.find("noise levels", MODES, preset=LEVELS, column="last") is not None
     places = {name: {"preset": INCLUSIVE, "column": "last"} for name in names}
-    if of_levels:
-        names = {"noise levels": "samples down the noise levels (`nrf train gmm-levels`, 3,000 iterations)", **names}
-        places["noise levels"] = {"preset": LEVELS, "column": "last"}
+    names = {"noise levels": "down the noise levels (`nrf train gmm-levels`, 3,000 iterations)", **names}
+    places["noise levels"] = {"preset": LEVELS, "column": "last"}
     lines = [
         [text, rows.get(name, MODES, **places[name]).text(".2f"), rows.get(name, REALISTIC, **places[name]).text(".3f")]
         for name, text in names.items()
