@@ -41,7 +41,7 @@ def levels() -> dict[str, Preset]:
             latent_dim=2, widths=(128, 128, 128), norm="none", n_waves=128, wave_scale=8.0, sigma=0.0
         ),
         revision=Revision(n_steps=1, target="x", start_level=2, sample_steps=20),
-        learner=replace(mixture.learner, generator_lr=6e-3, generator_betas=(0.5, 0.9), pairs="flow"),
+        learner=LevelsConfig(potential_lr=3e-3, generator_lr=6e-3, generator_betas=(0.5, 0.9), pairs="flow"),
     )
     digits = replace(
         mixture,
