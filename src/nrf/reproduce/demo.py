@@ -16,7 +16,7 @@ from nrf import figures
 from nrf.config import to_json
 from nrf.data import Splits, gmm, resolve
 from nrf.metrics import ModeCoverage, auroc, mixture_log_density, mode_coverage, nearest_neighbour_score
-from nrf.reproduce.gmm.cells import density_numbers
+from nrf.reproduce.gmm.cells import DEPTH, density_numbers
 from nrf.reproduce.runner.record import Record, Row, commit, machine
 from nrf.reproduce.runner.report import Report, Table
 from nrf.reproduce.runner.watch import train_to_the_end
@@ -34,8 +34,6 @@ INCLUSIVE, LEVELS = "gmm-short", "gmm-levels"
 LENGTH = 10_000
 """Iterations of the inclusive pair: half of its preset's, for the sake of time."""
 GRID = 400
-FLOOR = 25.0
-"""Nats below its highest point that the map of the log-density reaches; beyond there is nothing to see."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +149,7 @@ def _mixture(
     density = _density(field, u, float(side[1] - side[0]))
     nats = Table(tuple(density), [tuple(f"{value:.3f}".removesuffix(".000") for value in density.values())])
     say(f"{table.as_text()}\n\nthe density of the noise levels, in nats\n{nats.as_text()}")
-    panels = _panels(splits, samples, coverage, (xs, ys, np.maximum(u, u.max() - FLOOR)), means.numpy(), density)
+    panels = _panels(splits, samples, coverage, (xs, ys, np.maximum(u, u.max() - DEPTH)), means.numpy(), density)
     figures.save(panels, folders[INCLUSIVE] / "panels.png")
     report.add(
         "Thirty-two modes on four rings",

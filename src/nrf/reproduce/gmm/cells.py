@@ -48,6 +48,8 @@ from nrf.runs.trained import TrainedModel
 from nrf.samplers import CoopNet
 
 DRAW_SIZE = 100
+DEPTH = 25.0
+"""Nats below its highest point that the map of a log-density reaches; beyond there is nothing to see."""
 LONG_CHAIN = 1000
 """Sampler steps from noise, for a field that has no generator."""
 SETTINGS = ("paper", "released")
