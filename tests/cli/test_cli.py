@@ -168,10 +168,12 @@ def test_the_learner_can_be_exchanged(tmp_path):
 def test_demo_quick(tmp_path, capsys):
     assert main(["demo", "--quick", "--quiet", "--out", str(tmp_path)]) == 0
     printed = capsys.readouterr().out
-    for word in ("generation", "revision", "oracle", "untrained", "1-NN"):
+    for word in ("generation", "revision", "noise levels", "integral", "peaks", "oracle", "untrained", "1-NN"):
         assert word in printed
     rows = {(row.method, row.metric, row.case) for row in Record.read(tmp_path / "demo.json").rows}
-    assert {("revision", "covered modes", None), ("last", "AUROC", "digit 1"), ("1-NN", "mean AUROC", None)} <= rows
+    assert {(name, "covered modes", None) for name in ("generation", "revision", "noise levels")} <= rows
+    assert {("noise levels", name, None) for name in ("log-likelihood", "integral", "slope", "peaks")} <= rows
+    assert {("last", "AUROC", "digit 1"), ("1-NN", "mean AUROC", None)} <= rows
     page = (tmp_path / "report.html").read_text()
     assert page.count("data:image/png;base64,") == 5
     assert "http" not in page.replace("http-equiv", "")

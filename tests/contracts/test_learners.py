@@ -27,6 +27,7 @@ WAYS = {
     "coopnet": {"default": (Revision(2, "conditional"), {})},
     "levels": {
         "with a generator": (Revision(2, "joint", start_level=1), {"generator_lr": 1e-3}),
+        "codes by the flow": (Revision(1, start_level=1), {"generator_lr": 1e-3, "pairs": "flow"}),
         "polished": (Revision(1, start_level=-1), {"likelihood_weight": 0.1, "control_weight": 0.1, "data_noise": 0.1}),
     },
 }
@@ -49,7 +50,7 @@ def make(request):
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             u = (LEVELS if name == "levels" else MLPPotential(widths=(8, 8))).build((3,))
-            q = MLPGenerator(latent_dim=2, widths=(8,), sigma=0.3).build((3,))
+            q = MLPGenerator(latent_dim=4 if "pairs" in settings else 2, widths=(8,), sigma=0.3).build((3,))
             return LEARNERS[name](**settings).build(u, q, sampler, revision)
 
     build.name = name

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from nrf.errors import InputError
-from nrf.fields import anneal, annealed_integral, at_level, denoised, draw_widest, log_density, quadrature, sample
+from nrf.fields import anneal, annealed_integral, at_level, denoised, draw_widest, flow, log_density, quadrature, sample
 from nrf.fields.normaliser import box_of
 from nrf.models import frozen
 from nrf.networks import LevelsMLPPotential, MLPPotential, stack
@@ -84,6 +84,23 @@ def test_denoising_is_exact_for_a_point(rng):
     torch.testing.assert_close(
         denoised(u, x, 3, rng, temperature=0.0), x * (u.sigmas[2] / u.sigmas[3]) ** 2, rtol=1e-3, atol=1e-4
     )
+
+
+def test_the_flow_of_gaussians_is_a_scaling_and_heuns_error_is_of_order_two(rng):
+    """Along each axis the exact flow scales by the ratio of the levels' standard deviations."""
+    errors = []
+    for n_levels in (21, 41):
+        u = LevelsMLPPotential(widths=(4,), n_levels=n_levels, sigma_min=0.1, sigma_max=3.0).build((2,)).double()
+        torch.nn.init.zeros_(u.body[-1].weight)
+        variances, sigmas = torch.tensor([1.0, 4.0], dtype=torch.float64), torch.tensor(u.sigmas).double()
+        u.reference.variances.copy_(variances)
+        u.reference.mean.copy_(torch.tensor([1.0, -2.0]))
+        x, stop = draw_widest(u, 50, torch.zeros(0, 2, dtype=torch.float64), rng), n_levels // 4
+        ratio = ((variances + sigmas[stop] ** 2) / (variances + sigmas[-1] ** 2)).sqrt()
+        exact = u.reference.mean + ratio * (x - u.reference.mean)
+        errors.append(float((flow(u, x, start=n_levels - 1, stop=stop) - exact).abs().max()))
+    assert errors[0] < 0.02
+    assert errors[0] / errors[1] == pytest.approx(4.0, rel=0.15)
 
 
 def test_draws_of_the_widest_level_are_exact(rng):

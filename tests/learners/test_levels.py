@@ -8,12 +8,14 @@ import pytest
 import torch
 
 from nrf.errors import InputError
-from nrf.fields import annealed_integral, log_density, quadrature
+from nrf.fields import annealed_integral, denoised, flow, log_density, quadrature
 from nrf.fields.normaliser import box_of
 from nrf.learners import InclusiveConfig, LevelsConfig, Revision
+from nrf.learners.inclusive import Proposal
 from nrf.learners.levels import spread_levels
 from nrf.losses import level_loss, score_loss
 from nrf.metrics import mixture_log_density
+from nrf.models import frozen
 from nrf.networks import LevelsMLPPotential, MLPGenerator, MLPPotential, data_dependent_init
 from nrf.samplers import SGLD
 from nrf.seeds import DrawsFrom, streams
@@ -169,6 +171,44 @@ def test_the_generator_learns_from_pairs_revised_down_the_levels():
     assert (proposed.mean(0) - 3).abs().max() < 0.6
 
 
+def test_a_generator_learns_all_modes_from_codes_that_flow_down_the_levels():
+    """One that begins within one mode: pairs from its proposals would keep it there."""
+    rows = _mixture(3000, 0)
+    config = LevelsMLPPotential(widths=(32, 32), n_levels=6, sigma_min=0.1, sigma_max=3.0, n_waves=8, wave_scale=2.0)
+    shares = {}
+    for pairs in ("proposals", "flow"):
+        with DrawsFrom(torch.Generator().manual_seed(0)):
+            u = config.build((2,))
+            q = MLPGenerator(latent_dim=3, widths=(64, 64), norm="none", n_waves=16, wave_scale=2.0).build((2,))
+        data_dependent_init(u, rows)
+        with torch.no_grad():
+            q.network[-3].bias.copy_(MEANS[0])
+        settings = LevelsConfig(generator_lr=5e-3, pairs=pairs)
+        learner = settings.build(u, q, SGLD(0.003), Revision(1, start_level=1))
+        _train(learner, rows, 500, 5e-3)
+        x = learner.generator.eval().propose(3000, torch.Generator().manual_seed(0))[0]
+        nearest = torch.cdist(x, MEANS).min(1)
+        near = nearest.values < 3 * WIDTH
+        shares[pairs] = torch.bincount(nearest.indices[near], minlength=3) / 3000
+    assert shares["proposals"].max() > 0.9
+    torch.testing.assert_close(shares["flow"], torch.full((3,), 1 / 3), atol=0.08, rtol=0)
+
+
+def test_the_same_codes_have_the_same_samples():
+    """The flow has no noise of its own, uses as much of a code as a row is long, and ends at the revision's level."""
+    u = LevelsMLPPotential(widths=(8,), n_levels=4).build((2,))
+    q = MLPGenerator(latent_dim=3, widths=(8,), sigma=0.2).build((2,))
+    learner = LevelsConfig(generator_lr=1e-3, pairs="flow").build(u, q, SGLD(0.01), Revision(0, start_level=1))
+    h = torch.randn(6, 3, generator=torch.Generator().manual_seed(0))
+    proposal = Proposal(torch.full((6, 2), 7.0), h, torch.zeros(6, 2), {})
+    with frozen(u):
+        want = flow(u, u.reference.shaped(h[:, :2], u.sigmas[-1]), start=3, stop=1)
+        first = denoised(u, want, 1, streams([0], "learner"))  # on the way to level 0 a revision denoises
+    x, codes = learner.revised(proposal, streams([0], "learner"))
+    torch.testing.assert_close(x, first)
+    assert torch.equal(codes, h)
+
+
 class Fixed(SGLD):
     """A sampler whose chains all end between two modes."""
 
@@ -205,5 +245,14 @@ def test_what_cannot_be_learned_is_said():
         LevelsConfig(level_weight=0.0)
     with pytest.raises(InputError, match="set likelihood_weight, too"):
         LevelsConfig(control_weight=0.1)
+    with pytest.raises(InputError, match="pairs by the flow are for a generator"):
+        LevelsConfig(pairs="flow")
+    with pytest.raises(InputError, match="pairs by the flow are for a generator"):
+        LevelsConfig(pairs="flow", generator_lr=1e-3, generator_loss="potential")
+    for codes in ({"latent_dim": 1}, {"latent_dim": 2, "prior": "uniform"}):
+        with pytest.raises(InputError, match="need codes of N"):
+            LevelsConfig(pairs="flow", generator_lr=1e-3).build(
+                levels, MLPGenerator(**codes).build((2,)), SGLD(), Revision(2)
+            )
     with pytest.raises(InputError, match="learning rates must be positive"):
         InclusiveConfig(generator_lr=0.0)

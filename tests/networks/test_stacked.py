@@ -30,6 +30,7 @@ MLPS = {
         for norm in ("weight", "spectral", "batch", "none")
     },
     "generator": MLPGenerator(latent_dim=5, widths=(8, 6), output_norm="weight", output="tanh"),
+    "generator, waves": MLPGenerator(latent_dim=5, widths=(8,), norm="none", n_waves=4),
     "generator, batch statistics": MLPGenerator(latent_dim=5, widths=(8,), statistics="batch"),
 }
 
@@ -172,9 +173,9 @@ def test_closed_form_gradient_of_convolutional_potentials(kind, norm, replicas):
 
 @pytest.mark.parametrize("replicas", [1, R])
 @pytest.mark.parametrize("output", ["identity", "sigmoid", "tanh"])
-@pytest.mark.parametrize("norm", ["batch", "none"])
-def test_closed_form_of_the_generator(norm, output, replicas):
-    config = MLPGenerator(latent_dim=3, widths=(8, 6), norm=norm, output=output, sigma=0.3)
+@pytest.mark.parametrize(("norm", "waves"), [("batch", 0), ("none", 0), ("none", 4)])
+def test_closed_form_of_the_generator(norm, waves, output, replicas):
+    config = MLPGenerator(latent_dim=3, widths=(8, 6), norm=norm, output=output, sigma=0.3, n_waves=waves)
     nets = [config.build((1, 2, 2)) for _ in range(replicas)]
     for net in nets:
         net(torch.randn(50, 3) * 3 + 1)  # so that running statistics are not those of the start

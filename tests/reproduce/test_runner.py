@@ -325,6 +325,27 @@ def test_part_of_a_matrix_is_run_and_summarised(matrix):
     assert matrix.log() == ["30", "31", "70", "71"]
 
 
+class Kept(Matrix):
+    """Its cells may be lost, its rows are not."""
+
+    keeps_rows = True
+
+
+def test_a_record_keeps_the_rows_of_methods_whose_cells_are_missing(tmp_path):
+    """But not those of methods that it has itself; commits of both are named."""
+    options = Options(tmp_path / "runs", tmp_path / "results", jobs=1, quiet=True, classes=(3,))
+    mine = reproduce(Kept(tmp_path / "log"), options, lambda text: None).rows
+    earlier = Row("lost", "AUROC", 0.5, preset="a"), Row(mine[0].method, "gone", 0.5, preset=mine[0].preset)
+    path = tmp_path / "results" / "matrix.json"
+    Record("matrix", "nrf reproduce matrix", "0123456789ab", rows=earlier).write(path)
+    again = reproduce(Kept(tmp_path / "log"), options, lambda text: None)
+    assert again.rows == [*mine, earlier[0]] == Record.read(path).rows
+    assert "0123456789ab" in again.commit
+    assert reproduce(Matrix(tmp_path / "log"), options, lambda text: None).rows == mine
+    Record("matrix", "nrf reproduce matrix", rows=earlier).write(path)
+    assert earlier[0] not in reproduce(Kept(tmp_path / "log"), replace(options, classes=()), lambda text: None).rows
+
+
 def test_lines_are_picked_by_a_part_of_their_name(matrix, monkeypatch):
     named = [
         Cell(

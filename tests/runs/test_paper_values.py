@@ -174,7 +174,7 @@ OURS = {
         *((3000, None), None, 0.1),
     ),
     "gmm-levels-generator": (
-        *(SGHMC, 1.2e-4, 0.3, 1.0, 5, SCRIPTS, 0.0, 3e-3, 3e-3, (0.9, 0.999), A, 512),
+        *(SGHMC, 1.2e-4, 0.3, 1.0, 1, SCRIPTS, 0.0, 3e-3, 6e-3, (0.9, 0.999), A, 512),
         *((3000, None), None, 0.0),
     ),
     "digits-levels": (
@@ -209,7 +209,7 @@ def test_a_preset_has_the_settings_that_are_written_down(name):
 # Potential's noise levels: smallest, widest, how many; the level a revision begins at.
 LEVELS = {
     "gmm-levels": (0.02, 4.0, 8, -1),
-    "gmm-levels-generator": (0.02, 4.0, 8, 4),
+    "gmm-levels-generator": (0.02, 4.0, 8, 2),
     "digits-levels": (0.1, 2.0, 16, -1),
     "mnist-levels": (0.1, 5.0, 16, -1),
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nrf.fields.annealing import anneal, at_level, denoised, draw_widest, sample
+from nrf.fields.annealing import anneal, at_level, denoised, draw_widest, flow, sample
 from nrf.fields.contributions import contributions
 from nrf.fields.nats import log_density
 from nrf.fields.normaliser import (
@@ -53,6 +53,7 @@ __all__ = [
     "contributions",
     "denoised",
     "draw_widest",
+    "flow",
     "importance_integral",
     "log_density",
     "normalise",

@@ -77,6 +77,27 @@ def denoised(potential: NoiseLevelPotential, x: Tensor, level: int, rng: Rng, *,
     return x + removed * potential.gradient(x, level) + noise(x, temperature * removed * (narrow / wide) ** 2, rng)
 
 
+@torch.no_grad()
+def flow(potential: NoiseLevelPotential, x: Tensor, *, start: int, stop: int = 0) -> Tensor:
+    """Rows of one level as rows of a narrower one, with no noise at all: the same rows go the same way every time.
+
+    The probability flow ``dx/dσ = −σ ∇u(x, σ)`` (Song et al., "Score-Based Generative Modeling") moves the density of
+    one level to that of another. A step of Heun's method goes from each level to the next.
+
+    Args:
+        potential: A noise-level potential, held still.
+        x: Rows of the level ``start``.
+        start: The wider level.
+        stop: The narrower level.
+    """
+    for level in range(start, stop, -1):
+        wide, narrow = potential.sigmas[level], potential.sigmas[level - 1]
+        slope = wide * potential.gradient(x, level)
+        ahead = narrow * potential.gradient(x + (wide - narrow) * slope, level - 1)
+        x = x + (wide - narrow) * (slope + ahead) / 2
+    return x
+
+
 def draw_widest(potential: NoiseLevelPotential, n: int, like: Tensor, rng: Rng) -> Tensor:
     """Exact draws of the Gaussian ``N(m, S + σ_K² I)`` beside the widest level.
 

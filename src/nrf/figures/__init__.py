@@ -9,11 +9,12 @@ from nrf.figures.charts import contribution_bars, grouped_bars, heat_map, trade_
 from nrf.figures.densities import calibration, log_density_maps
 from nrf.figures.grids import as_images, image_grid, image_rows
 from nrf.figures.lines import bands, curves, epochs, families
-from nrf.figures.plane import Panel, field_panels, method_panels, paths, points
+from nrf.figures.plane import Grid, Panel, field_panels, method_panels, paths, points
 from nrf.figures.style import Array, as_data_uri, save
 
 __all__ = [
     "Array",
+    "Grid",
     "Panel",
     "as_data_uri",
     "as_images",

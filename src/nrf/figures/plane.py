@@ -22,29 +22,25 @@ SIDE = 1.7
 """Of a small panel, in inches."""
 
 
-def field_panels(
-    data: Array, generated: Array, revised: Array, grid: Grid, means: Array, subtitles: Sequence[str]
-) -> Figure:
-    """The panels of the paper's toy figure: data, generation, revision, and the map of the potential.
+def field_panels(clouds: Mapping[str, Array], field: str, grid: Grid, means: Array, subtitles: Sequence[str]) -> Figure:
+    """The panels of the paper's toy figure: the data, samples of several kinds, and the map of a field.
 
     Args:
-        data: Training points.
-        generated: The generator's samples.
-        revised: The revised ones.
-        grid: Coordinates and potential, for the map.
+        clouds: Training points and at most three kinds of samples, by title; they have the colours of their place.
+        field: Title of the map.
+        grid: Its coordinates and values.
         means: Centres of the modes, drawn in red on the map.
         subtitles: A line below each title.
     """
-    figure = Figure(figsize=(15.2, 4.2), layout="constrained")
-    axes = figure.subplots(1, 4)
-    titles = ("Training data", "Generation", "Revision", "Potential u(x)")
-    clouds = zip(axes, (data, generated, revised), (DATA, GENERATED, REVISED), strict=False)
-    for axis, cloud, colour in clouds:
+    n = len(clouds)
+    figure = Figure(figsize=(3.8 * (n + 1), 4.2), layout="constrained")
+    axes = figure.subplots(1, n + 1)
+    for axis, cloud, colour in zip(axes[:n], clouds.values(), (DATA, GENERATED, REVISED, REVISED)[:n], strict=True):
         axis.scatter(cloud[:, 0], cloud[:, 1], s=4, c=colour, linewidths=0, alpha=0.75)
-    shading = _potential_map(axes[3], grid, means, n_levels=40, size=7)
-    figure.colorbar(shading, ax=axes[3], shrink=0.85, format="%.1f")
-    limit = float(np.abs(data).max()) * 1.12
-    for axis, title, subtitle in zip(axes, titles, subtitles, strict=True):
+    shading = _potential_map(axes[n], grid, means, n_levels=40, size=1.5)
+    figure.colorbar(shading, ax=axes[n], shrink=0.85, format="%.1f")
+    limit = float(np.abs(next(iter(clouds.values()))).max()) * 1.12
+    for axis, title, subtitle in zip(axes, (*clouds, field), subtitles, strict=True):
         axis.set(xlim=(-limit, limit), ylim=(-limit, limit), aspect="equal")
         axis.set_title(f"{title}\n", fontsize=12, color=INK, fontweight="bold")
         axis.text(0.5, 1.02, subtitle, transform=axis.transAxes, ha="center", fontsize=9, color=DATA)

@@ -13,19 +13,19 @@ noise levels told apart by a classifier (Yadin et al., "Classification Diffusion
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
 from nrf.errors import InputError
-from nrf.fields import ReferencedLevels, draw_widest
+from nrf.fields import ReferencedLevels, draw_widest, flow
 from nrf.learners.base import Learner, Metrics, checked
-from nrf.learners.inclusive import Inclusive, InclusiveConfig
+from nrf.learners.inclusive import Inclusive, InclusiveConfig, Proposal
 from nrf.learners.revision import Revision
 from nrf.losses import level_loss, likelihood_loss, score_loss
-from nrf.models import LatentGenerator, apart, joined, together
+from nrf.models import LatentGenerator, apart, frozen, joined, together
 from nrf.networks import NoiseLevelPotential, require_levels
 from nrf.samplers import Sampler
 from nrf.seeds import Rng, rand, randn
@@ -43,6 +43,9 @@ class LevelsConfig(InclusiveConfig):
     """Learning rate of the potential; let it fall to 0 by `--train.lr-final 0`."""
     generator_lr: float = 0.0
     """Learning rate of the generator; at 0 it is not trained, and nothing is sampled."""
+    pairs: Literal["proposals", "flow"] = "proposals"
+    """Where the revision of a pair (x, h) begins: at the generator's proposal (Alg. 1), or where the probability flow
+    takes the code itself, read as a draw of the widest level. The flow reaches every mode, whatever g knows."""
     score_weight: float = 1.0
     """Weight of denoising score matching."""
     level_weight: float = 1.0
@@ -60,6 +63,8 @@ class LevelsConfig(InclusiveConfig):
             )
         if self.control_weight > 0 and self.likelihood_weight == 0:
             raise InputError("control_weight belongs to the likelihood; set likelihood_weight, too")
+        if self.pairs == "flow" and (self.generator_lr == 0 or self.generator_loss != "regression"):
+            raise InputError("pairs by the flow are for a generator: set generator_lr, and generator_loss regression")
 
     @property
     def samples(self) -> bool:
@@ -94,6 +99,8 @@ class Levels(Inclusive):
         require_levels(potential)
         if config.samples and config.generator_lr == 0 and revision.target != "x":
             raise InputError("without a trained generator there are no codes: set the revision's target to x")
+        if config.pairs == "flow":
+            _check_codes(generator, require_levels(potential).reference.variances.shape[-1])
         super().__init__(potential, generator, sampler, revision, config)
 
     @property
@@ -106,9 +113,17 @@ class Levels(Inclusive):
         return False
 
     def samples(self, batch: Tensor, rng: Rng) -> Tensor:
-        if self.config.generator_lr > 0:
+        if self.config.generator_lr == 0:
+            return self._from_widest(batch, rng)
+        if self.config.pairs == "proposals":
             return super().samples(batch, rng)
-        return self._from_widest(batch, rng)
+        h = self.generator.sample_latent(len(batch), rng)
+        return self.revise(self._flowed(h, batch), h, rng)[0]
+
+    def revised(self, proposal: Proposal, rng: Rng) -> tuple[Tensor, Tensor]:
+        if self.config.pairs == "flow":
+            proposal = replace(proposal, x=self._flowed(proposal.h, proposal.x))
+        return super().revised(proposal, rng)
 
     def update(self, batch: Tensor, rng: Rng) -> Metrics:
         if self.config.data_noise > 0:
@@ -167,9 +182,26 @@ class Levels(Inclusive):
         self.descend(loss, "potential")
         return metrics | {"potential_loss": loss.detach()}
 
+    def _flowed(self, h: Tensor, like: Tensor) -> Tensor:
+        """Where the flow takes codes, down to the level that the revision begins at."""
+        field = self.field
+        noise = h[:, : like[0].numel()].reshape(like.shape).to(like.dtype)
+        with frozen(field), torch.autocast(h.device.type, enabled=False):
+            widest = field.reference.shaped(noise, field.sigmas[-1])
+            return flow(field, widest, start=field.n_levels - 1, stop=self.revision.levels_of(field) - 1)
+
     def _from_widest(self, batch: Tensor, rng: Rng) -> Tensor:
         """As many samples as a batch has rows, revised from draws of the widest level's Gaussian."""
         return self.revise(draw_widest(self.field, len(batch), batch, rng), batch.new_zeros(0), rng)[0]
+
+
+def _check_codes(generator: LatentGenerator, size: int) -> None:
+    """Codes that the flow can begin with: Gaussian, and at least as long as a row."""
+    if generator.prior != "normal" or generator.latent_dim < size:
+        raise InputError(
+            f"pairs by the flow need codes of N(0, I) with a value for each of a row's {size}, got latent_dim "
+            f"{generator.latent_dim} and the prior {generator.prior}"
+        )
 
 
 def spread_levels(n: int, n_levels: int, replicas: int, rng: Rng) -> Tensor:

@@ -18,8 +18,9 @@ from torch import Tensor, nn
 from nrf.errors import InputError
 from nrf.models import Potential, apart, replicas_of
 from nrf.networks.base import DataInitialised, Shape, require_image, size_of
-from nrf.networks.closed_form import Back, Plain, linearised
+from nrf.networks.closed_form import Plain, linearised
 from nrf.networks.layers import Activation, PotentialNorm, activation, batch_norm, normalised
+from nrf.networks.waves import Waves, check_waves
 
 Level = int | Tensor
 """A level for all rows, counted from the smallest noise, or one for each row."""
@@ -111,51 +112,6 @@ class Reference(nn.Module):
     def _blurred(self, sigmas: Sequence[float]) -> Tensor:
         squares = self.variances.new_tensor([sigma**2 for sigma in sigmas])
         return self.variances.view(self.n, -1, 1) + squares
-
-
-class Waves(nn.Module):
-    """Rows with sines of random projections beside them: without, a perceptron learns narrow modes slowly.
-
-    Args:
-        size: Values in a row.
-        n: How many sines.
-        scale: Root mean square length of their wave vectors.
-    """
-
-    weight: Tensor
-    phase: Tensor
-
-    def __init__(self, size: int, n: int, scale: float) -> None:
-        super().__init__()
-        self.n = 1
-        self.register_buffer("weight", torch.empty(size, n).normal_(0, scale / math.sqrt(size)))
-        self.register_buffer("phase", torch.empty(n).uniform_(0, 2 * math.pi))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.cat([x, torch.sin(self._angles(x))], 1)
-
-    def passed(self, x: Tensor) -> tuple[Tensor, Back]:
-        """The output and its way back."""
-        angles = self._angles(x)
-
-        def back(grad: Tensor) -> Tensor:
-            size = x.shape[1]
-            turned = apart(grad[:, size:] * torch.cos(angles), self.n)
-            return grad[:, :size] + (turned @ self.weight.view(self.n, size, -1).mT).flatten(0, 1)
-
-        return torch.cat([x, torch.sin(angles)], 1), back
-
-    def stacked(self, layers: Sequence[Self]) -> Self:
-        """Those of all replicas."""
-        together = copy.deepcopy(self)
-        together.n = len(layers)
-        for name, _ in self.named_buffers():
-            together.register_buffer(name, torch.stack([one.get_buffer(name) for one in layers]))
-        return together
-
-    def _angles(self, x: Tensor) -> Tensor:
-        weight, phase = self.weight.view(self.n, x.shape[1], -1), self.phase.view(self.n, 1, -1)
-        return torch.baddbmm(phase, apart(x, self.n), weight).flatten(0, 1)
 
 
 class NoiseLevelPotential(nn.Module):
@@ -316,8 +272,7 @@ class LevelsMLPPotential(WithLevels):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.n_waves < 0 or not self.wave_scale > 0:
-            raise InputError(f"n_waves must be ≥ 0 and wave_scale > 0, got {self.n_waves} and {self.wave_scale}")
+        check_waves(self.n_waves, self.wave_scale)
 
     def build(self, event_shape: Shape) -> nn.Module:
         n_in = size_of(event_shape)

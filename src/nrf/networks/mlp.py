@@ -21,6 +21,7 @@ from nrf.networks.layers import (
     batch_norm,
     normalised,
 )
+from nrf.networks.waves import Waves, check_waves
 
 
 @dataclass(frozen=True)
@@ -90,10 +91,21 @@ class MLPGenerator(Latent):
     """Weight norm on the last layer, or none."""
     output: OutputActivation = "identity"
     """Activation of the last layer."""
+    n_waves: int = 0
+    """Sines of random projections beside the code. For few latents and many narrow modes; none by default."""
+    wave_scale: float = 5.0
+    """Root mean square length of their wave vectors."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_waves(self.n_waves, self.wave_scale)
 
     def network(self, event_shape: Shape) -> nn.Module:
         layers: list[nn.Module] = []
         n_in = self.latent_dim
+        if self.n_waves > 0:
+            layers.append(Waves(n_in, self.n_waves, self.wave_scale))
+            n_in += self.n_waves
         for n_out in self.widths:
             layers.append(nn.Linear(n_in, n_out))
             if self.norm == "batch":

@@ -48,6 +48,8 @@ from nrf.runs.trained import TrainedModel
 from nrf.samplers import CoopNet
 
 DRAW_SIZE = 100
+DEPTH = 25.0
+"""Nats below its highest point that the map of a log-density reaches; beyond there is nothing to see."""
 LONG_CHAIN = 1000
 """Sampler steps from noise, for a field that has no generator."""
 SETTINGS = ("paper", "released")
@@ -105,6 +107,7 @@ class Method:
         learner, potential = self.preset.learner, self.preset.potential
         if isinstance(learner, LevelsConfig) and isinstance(potential, LevelsMLPPotential):
             steps *= revision.start_level % potential.n_levels + 1 if learner.samples else 0
+            steps += 2 * (potential.n_levels - 1) if learner.pairs == "flow" else 0
         per_step = {"x": 1, "joint": 3, "conditional": 2}[revision.target]
         if isinstance(sampler, CoopNet):
             per_step *= sampler.n_x
@@ -236,11 +239,19 @@ def field_numbers(trained: TrainedModel, grid_side: int) -> dict[str, float]:
         for name, scale in (("KL from the mixture", 1.0), ("KL from the mixture, temperature fitted", fitted)):
             found[name] = kl_from(truth, _scaled(trained.potential, scale), grid)
         if isinstance(trained.preset.learner, LevelsConfig):
-            learned, true = torch.from_numpy(trained.log_density(held_out)).double(), truth(held_out).double()
-            found["log-likelihood, as it is"] = float(learned.mean())
-            found["integral"] = math.exp(log_partition(_scaled(trained.potential, 1.0), grid))
-            found["slope"] = float(torch.cov(torch.stack([learned, true]))[0, 1] / true.var())
+            found |= density_numbers(trained, grid_side)
     return found
+
+
+def density_numbers(trained: TrainedModel, grid_side: int) -> dict[str, float]:
+    """Of a field that says its log-density in nats: its mean at held-out points, its integral, its slope."""
+    held_out, means = torch.from_numpy(gmm.reported()), torch.from_numpy(gmm.means())
+    learned = torch.from_numpy(trained.log_density(held_out)).double()
+    true = mixture_log_density(held_out, means, gmm.SIGMA).double()
+    with torch.no_grad(), frozen(trained.potential):
+        integral = math.exp(log_partition(_scaled(trained.potential, 1.0), PlaneGrid(side=grid_side)))
+    slope = float(torch.cov(torch.stack([learned, true]))[0, 1] / true.var())
+    return {"log-likelihood, as it is": float(learned.mean()), "integral": integral, "slope": slope}
 
 
 def _scaled(potential: Callable[[Tensor], Tensor], scale: float) -> Callable[[Tensor], Tensor]:

@@ -15,6 +15,7 @@ import torch
 
 from nrf import figures
 from nrf.data import gmm, resolve
+from nrf.learners import LevelsConfig
 from nrf.metrics import (
     PlaneGrid,
     kernel_log_likelihood,
@@ -24,6 +25,7 @@ from nrf.metrics import (
     most_covered,
 )
 from nrf.reproduce.gmm.cells import (
+    DEPTH,
     DRAW_SIZE,
     LONG_CHAIN,
     QUICK,
@@ -70,6 +72,7 @@ class Mixture(Experiment[GMMConfig]):
 
     name = "gmm"
     partial = True
+    keeps_rows = True
     title = "Thirty-two modes on four rings"
     lead = (
         "Every learner on the paper's toy mixture, several models each, trained side by side. Covered modes and "
@@ -249,4 +252,6 @@ def _panel(method: Method, run: Path) -> figures.Panel:
     side = np.linspace(-6, 6, 240, dtype=np.float32)
     xs, ys = np.meshgrid(side, side)
     u = trained.score_samples(np.stack([xs.ravel(), ys.ravel()], axis=1)).reshape(xs.shape)
+    if isinstance(method.preset.learner, LevelsConfig):
+        u = np.maximum(u, u.max() - DEPTH)
     return figures.Panel(samples, (xs, ys, u))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from nrf.reproduce.demo import INCLUSIVE, LENGTH, LEVELS
 from nrf.reproduce.one_class.paper import quoted_mean
 from nrf.reproduce.pages.records import Records, Rows, joined, means
 from nrf.reproduce.runner.record import Row, spread
@@ -17,12 +18,14 @@ def demo_mixture(records: Records) -> Table:
     rows = records.rows("demo")
     names = {name: name for name in ("generation", "revision", "short revision")}
     names |= {"oracle": "oracle (redraws the training data)"}
-    place = {"preset": "gmm-short", "column": "last"}
+    places = {name: {"preset": INCLUSIVE, "column": "last"} for name in names}
+    names = {"noise levels": "down the noise levels (`nrf train gmm-levels`, 3,000 iterations)", **names}
+    places["noise levels"] = {"preset": LEVELS, "column": "last"}
     lines = [
-        [text, rows.get(name, MODES, **place).text(".2f"), rows.get(name, REALISTIC, **place).text(".3f")]
+        [text, rows.get(name, MODES, **places[name]).text(".2f"), rows.get(name, REALISTIC, **places[name]).text(".3f")]
         for name, text in names.items()
     ]
-    return Table(["32-mode mixture (`nrf train gmm-short`, 20,000 iterations)", MODES, REALISTIC], lines)
+    return Table([f"32-mode mixture (`nrf train gmm-short`, {LENGTH:,} iterations)", MODES, REALISTIC], lines)
 
 
 def demo_digits(records: Records) -> Table:

@@ -144,6 +144,7 @@ class Experiment(ABC, Generic[Config]):
         whole: Frozen settings of the experiment.
         quick: Settings that take seconds and mean nothing.
         partial: Whether it can be summarised while cells are missing.
+        keeps_rows: Whether a record keeps the rows that an earlier one has of methods whose cells are missing.
     """
 
     name: str
@@ -152,6 +153,7 @@ class Experiment(ABC, Generic[Config]):
     whole: Config
     quick: Config
     partial: bool = False
+    keeps_rows: bool = False
 
     def seeds(self, config: Config) -> Sequence[int]:
         """The seeds that the record names."""

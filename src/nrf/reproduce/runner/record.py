@@ -7,7 +7,7 @@ import os
 import platform
 import subprocess
 from collections.abc import Sequence
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -141,6 +141,20 @@ class Record:
     def write(self, path: Path | str) -> None:
         """Write as JSON, atomically."""
         write_atomically(Path(path), (json.dumps(asdict(self), indent=1, allow_nan=False) + "\n").encode())
+
+    def beside(self, path: Path) -> Record:
+        """This record with the rows that an earlier one has of methods and settings that are not in this one.
+
+        Their commits are named, too; the seconds are those of this record alone.
+        """
+        if not path.exists():
+            return self
+        earlier, mine = Record.read(path), {(row.method, row.preset) for row in self.rows}
+        kept = [row for row in earlier.rows if (row.method, row.preset) not in mine]
+        if not kept:
+            return self
+        commits = {name for record in (earlier, self) for name in (record.commit or "").split(", ") if name}
+        return replace(self, commit=", ".join(sorted(commits)), rows=[*self.rows, *kept])
 
     @classmethod
     def read(cls, path: Path | str) -> Record:

@@ -118,6 +118,8 @@ def _reproduce(
     command += " --inception-weights FILE" if options.inception_weights else ""
     seeds = list(experiment.seeds(config))
     record = Record(experiment.name, command, _made_by(stored), versions(), machine(), seeds, wall, list(outcome.rows))
+    if experiment.keeps_rows and len(stored) < len(cells) and not options.quick:
+        record = record.beside(options.results / f"{experiment.name}.json")
     if not options.quick:
         _require_clean(options)  # the code may have changed in all these hours
         _require_committed(stored, file.path, options.results)
