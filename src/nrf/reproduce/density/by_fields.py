@@ -133,7 +133,7 @@ class ReferencedMethod(FieldMethod):
 
     levels: LevelsMethod = field(default_factory=LevelsMethod)
     """The network, its training, and the samples."""
-    reference: MixtureReference = field(default_factory=MixtureReference)
+    reference: MixtureReference = field(default_factory=lambda: MixtureReference(ridge=0.003))
     bound: float = 5.0
     """What the network says at most, in nats."""
     held_out: float = 0.1

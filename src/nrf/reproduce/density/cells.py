@@ -12,7 +12,7 @@ from torch import Tensor
 
 from nrf.data import gmm
 from nrf.errors import NonFiniteError
-from nrf.fields import Integral
+from nrf.fields import Integral, MixtureReference
 from nrf.learners import PCDConfig, ReplayConfig
 from nrf.metrics import energy_distance, mode_coverage
 from nrf.reproduce.density.by_fields import (
@@ -73,7 +73,9 @@ class DensityConfig:
     plane_levels: LevelsMethod = field(default_factory=levels_in_the_plane)
     """The same in two columns."""
     referenced: ReferencedMethod = field(default_factory=ReferencedMethod)
-    plane_referenced: ReferencedMethod = field(default_factory=lambda: ReferencedMethod(levels_in_the_plane()))
+    plane_referenced: ReferencedMethod = field(
+        default_factory=lambda: ReferencedMethod(levels_in_the_plane(), MixtureReference(ridge=0.001))
+    )
     best: InclusiveMethod = field(default_factory=InclusiveMethod)
     released: InclusiveMethod = field(default_factory=lambda: InclusiveMethod(setting="released"))
     pcd: MemoryMethod = field(default_factory=MemoryMethod)

@@ -1,4 +1,4 @@
-"""Tables of docs/samplers.md, learners.md, generation.md and detection.md, and the densities of reproduction.md."""
+"""Tables of docs/samplers.md, learners.md, generation.md, detection.md and fields.md."""
 
 from __future__ import annotations
 
