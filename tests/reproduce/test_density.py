@@ -17,7 +17,7 @@ from nrf.errors import InputError, MissingPackageError
 from nrf.fields import Integral, annealed_integral, quadrature
 from nrf.metrics import energy_distance, mixture_log_density
 from nrf.reproduce.density import cells, methods
-from nrf.reproduce.density.by_fields import Bridge, InclusiveMethod, levels_in_the_plane
+from nrf.reproduce.density.by_fields import Bridge, InclusiveMethod, levels_of_the_preset
 from nrf.reproduce.density.cells import DensityConfig, Size, Units, learn_and_measure, measured, quick
 from nrf.reproduce.density.experiment import FAILED, Densities
 from nrf.reproduce.density.known import MODES, MOONS, RINGS, known, mixture_name, names, reported_rows, training_rows
@@ -202,15 +202,15 @@ def test_levels_learn_the_moons():
 
 
 def test_replicas_are_the_models_of_their_seeds():
-    method = quick().plane_levels
+    method = quick().mode_levels
     both = learn_and_measure(method, MODES, (3, 4), SMALL)["models"]
     alone = learn_and_measure(method, MODES, (4,), SMALL)["models"]
     assert both[1]["log-likelihood"] == pytest.approx(alone[0]["log-likelihood"], abs=1e-3)
     assert both[0]["log-likelihood"] != both[1]["log-likelihood"]
 
 
-def test_levels_in_the_plane_are_those_of_their_preset():
-    preset, method = find_preset("gmm-levels"), levels_in_the_plane()
+def test_levels_of_the_32_modes_are_those_of_their_preset():
+    preset, method = find_preset("gmm-levels"), levels_of_the_preset()
     units = Units.of(training_rows(MODES, 1, 0), method.spread)
     given = [sigma * units.scale for sigma in method.potential.sigmas]
     assert given == pytest.approx(preset.potential.sigmas, rel=0.02)
@@ -271,9 +271,9 @@ def test_without_its_package_a_flow_names_the_extra():
 
 def test_without_its_package_there_is_no_flow(monkeypatch):
     monkeypatch.setattr(cells, "has_flows", lambda: False)
-    assert "flow" not in {method.name for method in DensityConfig().methods(2)}
+    assert "flow" not in {method.name for method in DensityConfig().methods(MODES)}
     monkeypatch.setattr(cells, "has_flows", lambda: True)
-    assert "flow" in {method.name for method in DensityConfig().methods(2)}
+    assert "flow" in {method.name for method in DensityConfig().methods(MODES)}
 
 
 # ------------------------------------------------------------------------------------------------------- the experiment

@@ -116,8 +116,14 @@ class LevelsMethod(FieldMethod):
         return _WithLevels(self, require_levels(potential), rows)
 
 
-def levels_in_the_plane() -> LevelsMethod:
-    """With the settings of the preset gmm-levels, in the units of rows here."""
+def levels_with_waves() -> LevelsMethod:
+    """For two columns."""
+    plain = LevelsMethod()
+    return replace(plain, potential=replace(plain.potential, n_waves=32, wave_scale=3.0))
+
+
+def levels_of_the_preset() -> LevelsMethod:
+    """With the settings of gmm-levels, in the units of rows here: for the 32 modes, which it is set for."""
     preset = find_preset("gmm-levels")
     if not isinstance(preset.potential, LevelsMLPPotential) or not isinstance(preset.learner, LevelsConfig):
         raise TypeError("gmm-levels is not what it was")

@@ -21,7 +21,8 @@ from nrf.reproduce.density.by_fields import (
     LevelsMethod,
     MemoryMethod,
     ReferencedMethod,
-    levels_in_the_plane,
+    levels_of_the_preset,
+    levels_with_waves,
 )
 from nrf.reproduce.density.known import MODES, Known, known, reported_rows, training_rows
 from nrf.reproduce.density.methods import FittedMixture, Flow, Gaussian, Kernel, Learned, Method, has_flows
@@ -70,11 +71,16 @@ class DensityConfig:
     """Of methods that learn by long chains."""
     size: Size = field(default_factory=Size)
     levels: LevelsMethod = field(default_factory=LevelsMethod)
-    plane_levels: LevelsMethod = field(default_factory=levels_in_the_plane)
+    plane_levels: LevelsMethod = field(default_factory=levels_with_waves)
     """The same in two columns."""
+    mode_levels: LevelsMethod = field(default_factory=levels_of_the_preset)
+    """The same for the 32 modes."""
     referenced: ReferencedMethod = field(default_factory=ReferencedMethod)
     plane_referenced: ReferencedMethod = field(
-        default_factory=lambda: ReferencedMethod(levels_in_the_plane(), MixtureReference(ridge=0.001))
+        default_factory=lambda: ReferencedMethod(levels_with_waves(), MixtureReference(ridge=0.001))
+    )
+    mode_referenced: ReferencedMethod = field(
+        default_factory=lambda: ReferencedMethod(levels_of_the_preset(), MixtureReference(ridge=0.001))
     )
     best: InclusiveMethod = field(default_factory=InclusiveMethod)
     released: InclusiveMethod = field(default_factory=lambda: InclusiveMethod(setting="released"))
@@ -89,10 +95,11 @@ class DensityConfig:
     plane_flow: Flow = field(default_factory=lambda: Flow(transforms=5, bins=16, weight_decay=0.1))
     """The same in two columns."""
 
-    def methods(self, d: int) -> list[Method]:
-        """Those for so many columns, in the order of the tables; no flow where its package is not installed."""
-        plane = d == 2
-        levels = [self.plane_levels, self.plane_referenced] if plane else [self.levels, self.referenced]
+    def methods(self, density: str) -> list[Method]:
+        """Those for a density, in the order of the tables; no flow where its package is not installed."""
+        plane = known(density).d == 2
+        levels: list[Method] = [self.plane_levels, self.plane_referenced] if plane else [self.levels, self.referenced]
+        levels = [self.mode_levels, self.mode_referenced] if density == MODES else levels
         inclusive = [self.best, self.released] if plane else []
         flows = [self.plane_flow if plane else self.flow] if has_flows() else []
         return [*levels, *inclusive, self.pcd, self.replay, *flows, self.mixture, self.kernel, self.gaussian]
@@ -102,9 +109,9 @@ def quick() -> DensityConfig:
     """A size that takes seconds."""
     whole = DensityConfig()
     size = Size(training=200, reported=100, fresh=200, samples=100, mode_draws=1, grid=2500, pairs=50, side=12)
-    levels, plane = (
+    levels, plane, modes = (
         replace(one, train=_few(one.train), sample_steps=1, chains=20, between=2)
-        for one in (whole.levels, whole.plane_levels)
+        for one in (whole.levels, whole.plane_levels, whole.mode_levels)
     )
     flow = Flow(most_epochs=2, transforms=1, widths=(8,))
     return replace(
@@ -113,8 +120,10 @@ def quick() -> DensityConfig:
         size=size,
         levels=levels,
         plane_levels=plane,
+        mode_levels=modes,
         referenced=replace(whole.referenced, levels=levels),
         plane_referenced=replace(whole.plane_referenced, levels=plane),
+        mode_referenced=replace(whole.mode_referenced, levels=modes),
         best=replace(whole.best, iterations=10),
         released=replace(whole.released, iterations=10),
         pcd=_short(whole.pcd, PCDConfig(n_chains=300)),

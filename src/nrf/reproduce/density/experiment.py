@@ -85,7 +85,7 @@ class Densities(Experiment[DensityConfig]):
 
 def _lines(config: DensityConfig) -> list[tuple[str, Method]]:
     """Every method on every density that it is meant for."""
-    return [(density, method) for density in names() for method in config.methods(known(density).d)]
+    return [(density, method) for density in names() for method in config.methods(density)]
 
 
 def _seeds(config: DensityConfig, density: str, method: Method) -> list[tuple[int, ...]]:
@@ -121,7 +121,7 @@ def _rows(config: DensityConfig, density: str, method: Method, results: Results)
 
 def _truth(config: DensityConfig, density: str, results: Results) -> list[Row]:
     """The true density's likelihood of the same rows."""
-    found = [_models(config, density, method, results) for method in config.methods(known(density).d)]
+    found = [_models(config, density, method, results) for method in config.methods(density)]
     values = [value for model in max(found, key=len) if (value := model.get(TRUTH)) is not None]
     return [Row.of(values, THE_TRUTH, LIKELIHOOD, case=density)] if values else []
 
@@ -132,7 +132,7 @@ def _overview(config: DensityConfig, rows: Sequence[Row]) -> Section:
         "Mean log-likelihood in nats of rows by which nothing was chosen, mean ± SD over the seeds: of the training "
         f"rows, {config.seeds} of them ({config.slow_seeds} for PCD, replay and inclusive learning), or, for the 32 "
         "modes, whose rows are always the same, of as many models. Every method has one choice of settings for two "
-        "columns and one for more, made on other seeds; bandwidth, the flow's last epoch and the strength of a "
+        "columns and one for more, made on other seeds (levels have their preset on the 32 modes); bandwidth, the flow's last epoch and the strength of a "
         "network beside a reference are chosen by training rows that are left out. Potentials without a normaliser "
         "(inclusive, PCD, replay) are normalised by quadrature or annealed importance sampling first, and have no "
         f"likelihood where its standard error is above {MOST_ERROR}; levels are taken as they are."
@@ -156,7 +156,7 @@ def likelihoods(name: str, rows: Sequence[Row]) -> list[str]:
 
 
 def _names(config: DensityConfig) -> list[str]:
-    return [THE_TRUTH, *(method.name for method in config.methods(2))]
+    return [THE_TRUTH, *(method.name for method in config.methods(MODES))]
 
 
 def _section(config: DensityConfig, density: str, rows: Sequence[Row], results: Results) -> Section:
@@ -165,7 +165,7 @@ def _section(config: DensityConfig, density: str, rows: Sequence[Row], results: 
     hidden = (KL_ERROR, INTEGRAL_ERROR, NORMALISER_ERROR) if exact else (KL_ERROR,)
     shown = [m for m in METRICS if m not in hidden and any(m == metric for _, metric in mine)]
     lines = []
-    for method in config.methods(known(density).d):
+    for method in config.methods(density):
         if any(name == method.name for name, _ in mine):
             found = (mine.get((method.name, metric)) for metric in shown)
             lines.append([method.name, *("" if row is None else row.text(".3f", ".2g") for row in found)])
@@ -188,7 +188,7 @@ def _section(config: DensityConfig, density: str, rows: Sequence[Row], results: 
 def _first(config: DensityConfig, density: str, results: Results, part: str) -> dict[str, list[float]]:
     """What the first cell of each method holds for a picture."""
     found = {}
-    for method in config.methods(known(density).d):
+    for method in config.methods(density):
         stored = results.get(_cell(density, method, _seeds(config, density, method)[0]), {})
         if part in stored:
             found[method.name] = stored[part]
