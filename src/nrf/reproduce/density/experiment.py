@@ -130,8 +130,8 @@ def _overview(config: DensityConfig, rows: Sequence[Row]) -> Section:
     lines = [line for name in _names(config) if any((line := likelihoods(name, rows))[1:])]
     text = (
         "Mean log-likelihood in nats of rows by which nothing was chosen, mean ± SD over the seeds: of the training "
-        f"rows, at most {config.seeds} of them ({config.slow_seeds} for PCD, replay and inclusive learning), or, for the 32 "
-        "modes, whose rows are always the same, of as many models. Every method has one choice of settings for two "
+        f"rows, at most {config.seeds} of them ({config.slow_seeds} for PCD, replay and inclusive learning), or, for "
+        "the 32 modes, whose rows are always the same, of as many models. Every method has one choice of settings for two "
         "columns and one for more, made on other seeds (levels have their preset on the 32 modes); bandwidth, the "
         "flow's last epoch and the strength of a network beside a reference are chosen by training rows that are left "
         "out. Potentials without a normaliser (inclusive, PCD, replay) are normalised by quadrature or annealed "
