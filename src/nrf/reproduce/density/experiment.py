@@ -131,12 +131,12 @@ def _overview(config: DensityConfig, rows: Sequence[Row]) -> Section:
     text = (
         "Mean log-likelihood in nats of rows by which nothing was chosen, mean ± SD over the seeds: of the training "
         f"rows, at most {config.seeds} of them ({config.slow_seeds} for PCD, replay and inclusive learning), or, for "
-        "the 32 modes, whose rows are always the same, of as many models. Every method has one choice of settings for two "
-        "columns and one for more, made on other seeds (levels have their preset on the 32 modes); bandwidth, the "
-        "flow's last epoch and the strength of a network beside a reference are chosen by training rows that are left "
-        "out. Potentials without a normaliser (inclusive, PCD, replay) are normalised by quadrature or annealed "
-        "importance sampling first, and have no "
-        f"likelihood where its standard error is above {MOST_ERROR}; levels are taken as they are."
+        "the 32 modes, whose rows are always the same, of as many models. Every method has one choice of settings "
+        "for two columns and one for more, made on other seeds (levels have their preset on the 32 modes). Bandwidth, "
+        "the flow's last epoch and the strength of a network beside a reference are chosen by training rows that are "
+        "left out. Potentials without a normaliser (inclusive, PCD, replay) are normalised by quadrature or annealed "
+        "importance sampling first, and have no likelihood where its standard error is above "
+        f"{MOST_ERROR}; levels are taken as they are."
     )
     if not has_flows():
         text += ' The flow is missing, for zuko is not installed: pip install "nrf[density]".'
