@@ -235,15 +235,15 @@ class InclusiveMethod(PlainField):
 class MemoryMethod(PlainField):
     """Maximum likelihood by chains that go on where they stopped: `pcd`, or with some of them anew, `replay`."""
 
-    learner: PCDConfig | ReplayConfig = field(default_factory=PCDConfig)
+    learner: PCDConfig | ReplayConfig = field(default_factory=lambda: PCDConfig(potential_lr=3e-3))
     potential: MLPPotential = field(
         default_factory=lambda: MLPPotential(widths=(128, 128), data_init=True, bias_spread=1.0)
     )
-    sampler: SGLD = field(default_factory=lambda: SGLD(step_size=0.001))
+    sampler: SGLD = field(default_factory=lambda: SGLD(step_size=0.004))
     revision: Revision = field(default_factory=lambda: Revision(n_steps=20))
     train: TrainConfig = field(
         default_factory=lambda: TrainConfig(
-            iterations=2000, batch_size=256, lr_final=0.0, ema_decay=0.99, threads=1, log_every=1000, compile="never"
+            iterations=1000, batch_size=256, lr_final=0.0, ema_decay=0.99, threads=1, log_every=1000, compile="never"
         )
     )
 

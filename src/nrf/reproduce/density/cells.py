@@ -86,7 +86,9 @@ class DensityConfig:
     released: InclusiveMethod = field(default_factory=lambda: InclusiveMethod(setting="released"))
     pcd: MemoryMethod = field(default_factory=MemoryMethod)
     replay: MemoryMethod = field(
-        default_factory=lambda: MemoryMethod(learner=ReplayConfig(buffer_size=5000, noise_range=(-NOISE, NOISE)))
+        default_factory=lambda: MemoryMethod(
+            learner=ReplayConfig(buffer_size=5000, noise_range=(-NOISE, NOISE), potential_lr=3e-3)
+        )
     )
     kernel: Kernel = field(default_factory=Kernel)
     gaussian: Gaussian = field(default_factory=Gaussian)
