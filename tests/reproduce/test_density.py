@@ -17,12 +17,13 @@ from nrf.errors import InputError, MissingPackageError
 from nrf.fields import Integral, annealed_integral, quadrature
 from nrf.metrics import energy_distance, mixture_log_density
 from nrf.reproduce.density import cells, methods
-from nrf.reproduce.density.by_fields import Bridge, InclusiveMethod
+from nrf.reproduce.density.by_fields import Bridge, InclusiveMethod, levels_of_the_preset
 from nrf.reproduce.density.cells import DensityConfig, Size, Units, learn_and_measure, measured, quick
 from nrf.reproduce.density.experiment import FAILED, Densities
 from nrf.reproduce.density.known import MODES, MOONS, RINGS, known, mixture_name, names, reported_rows, training_rows
 from nrf.reproduce.density.methods import FittedMixture, Flow, Gaussian, Kernel, Learned, has_flows, split
 from nrf.reproduce.runner.record import Record
+from nrf.runs.presets import find_preset
 
 SMALL = Size(training=500, reported=500, fresh=2000, samples=500, mode_draws=5, grid=40_000, pairs=20, side=10)
 FIVE = mixture_name(5)
@@ -190,7 +191,8 @@ def test_draws_of_a_mixture_are_in_no_order():
 
 def test_levels_learn_the_moons():
     config = DensityConfig()
-    short = replace(config.levels, train=replace(config.levels.train, iterations=400), sample_steps=5)
+    levels = config.plane_levels
+    short = replace(levels, train=replace(levels.train, iterations=400), sample_steps=5)
     found = learn_and_measure(short, MOONS, (0,), replace(SMALL, training=1000))["models"][0]
     gaussian = learn_and_measure(Gaussian(), MOONS, (0,), SMALL)["models"][0]
     assert found["KL from the truth"] < 0.5 * gaussian["KL from the truth"]
@@ -200,19 +202,50 @@ def test_levels_learn_the_moons():
 
 
 def test_replicas_are_the_models_of_their_seeds():
-    method = quick().levels
+    method = quick().mode_levels
     both = learn_and_measure(method, MODES, (3, 4), SMALL)["models"]
     alone = learn_and_measure(method, MODES, (4,), SMALL)["models"]
     assert both[1]["log-likelihood"] == pytest.approx(alone[0]["log-likelihood"], abs=1e-3)
     assert both[0]["log-likelihood"] != both[1]["log-likelihood"]
 
 
-def test_waves_are_for_the_plane_alone():
-    levels = DensityConfig().levels
-    plane, more = levels.spec(2), levels.spec(5)
-    assert plane.potential.n_waves > 0 == more.potential.n_waves
-    assert replace(plane.potential, n_waves=0) == more.potential
-    assert (plane.learner, plane.train) == (more.learner, more.train)
+def test_levels_of_the_32_modes_are_those_of_their_preset():
+    preset, method = find_preset("gmm-levels"), levels_of_the_preset()
+    units = Units.of(training_rows(MODES, 1, 0), method.spread)
+    given = [sigma * units.scale for sigma in method.potential.sigmas]
+    assert given == pytest.approx(preset.potential.sigmas, rel=0.02)
+    assert method.potential.n_waves == preset.potential.n_waves > 0 == DensityConfig().levels.potential.n_waves
+    assert replace(method.train, log_every=preset.train.log_every) == preset.train
+
+
+def test_a_network_around_a_mixture_is_no_worse_than_the_mixture_on_held_out_rows():
+    method = quick().referenced
+    rows = Units.of(training_rows(FIVE, 1000, 0), 1.0).of_method(training_rows(FIVE, 1000, 0))
+    (model,) = method.fit(rows, [0])
+    held, _ = split(rows, method.held_out, 0)
+    noise = method.levels.potential.sigma_min * torch.randn(held.shape, generator=rng())
+    alone = model.potential.measure.log_density(held + noise, method.levels.potential.sigma_min)
+    assert float(model.log_density(held + noise).mean()) > float(alone.mean()) - 0.05
+    assert bool(model.potential.tilt.known)
+    assert model.rows.shape == (900, 5)
+
+
+def test_without_a_good_normaliser_there_is_no_likelihood():
+    units = Units.of(training_rows(FIVE, 500, 0), 1.7)
+    model = Perfect(FIVE, units, constant=7.0, normaliser="unknown")
+    for integral in (None, Integral(7.0, 0.6)):
+        found = measured(model, units, integral, FIVE, 0, SMALL)
+        assert "log-likelihood" not in found
+        assert "KL from the truth" not in found
+        assert found["slope"] == pytest.approx(1, abs=1e-3)
+    found = measured(model, units, Integral(7.0, 0.4), FIVE, 0, SMALL)
+    assert found["KL from the truth"] == pytest.approx(0, abs=1e-3)
+    assert found["log-normaliser, standard error"] == 0.4
+    config = quick()
+    cell = {"models": [measured(model, units, Integral(7.0, 0.6), FIVE, 0, SMALL)], "pairs": [[0.0], [0.0]]}
+    outcome = Densities().summarise(config, {"mixture--5-columns-pcd-0": cell}, {})
+    (table,) = outcome.sections[0].tables
+    assert ["PCD", "not known"] in [[line[0], *filter(None, line[1:])] for line in table.rows]
 
 
 def test_a_training_that_fails_is_a_result():
@@ -238,9 +271,9 @@ def test_without_its_package_a_flow_names_the_extra():
 
 def test_without_its_package_there_is_no_flow(monkeypatch):
     monkeypatch.setattr(cells, "has_flows", lambda: False)
-    assert "flow" not in {method.name for method in DensityConfig().methods()}
+    assert "flow" not in {method.name for method in DensityConfig().methods(MODES)}
     monkeypatch.setattr(cells, "has_flows", lambda: True)
-    assert "flow" in {method.name for method in DensityConfig().methods()}
+    assert "flow" in {method.name for method in DensityConfig().methods(MODES)}
 
 
 # ------------------------------------------------------------------------------------------------------- the experiment
@@ -250,10 +283,10 @@ def test_cells_and_their_seeds(tmp_path):
     config = DensityConfig()
     found = {cell.name: cell for cell in Densities().cells(config, tmp_path)}
     seeds = {name: cell.settings["seeds"] for name, cell in found.items()}
-    assert seeds["32-modes-levels-0-to-9"] == tuple(range(10))
-    assert seeds["32-modes-mixture-by-bic-9"] == (9,)
+    assert seeds["32-modes-levels-0-to-2"] == (0, 1, 2)
+    assert seeds["32-modes-mixture-by-bic-2"] == (2,)
     assert "32-modes-gaussian-1" not in seeds
-    assert sum(name.startswith("rings-levels") for name in found) == 5
+    assert [sum(name.startswith(f"rings-{kind}") for name in found) for kind in ("kernel", "pcd")] == [3, 1]
     plane_only = [cell for cell in found.values() if isinstance(cell.settings["method"], InclusiveMethod)]
     assert {cell.settings["density"] for cell in plane_only} == {n for n in names() if known(n).d == 2}
     for cell in found.values():

@@ -11,7 +11,16 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from nrf.fields import Integral, annealed_integral, log_density, sample
+from nrf.fields import (
+    Integral,
+    MixtureReference,
+    Referenced,
+    ReferencedLevels,
+    annealed_integral,
+    choose_strength,
+    log_density,
+    sample,
+)
 from nrf.learners import InclusiveConfig, LevelsConfig, PCDConfig, ReplayConfig, Revision
 from nrf.models import LatentGenerator, frozen
 from nrf.networks import (
@@ -23,7 +32,7 @@ from nrf.networks import (
     require_levels,
 )
 from nrf.networks.levels import Reference
-from nrf.reproduce.density.methods import MOST_FOR_QUADRATURE, STRIP, Box, Learned, Method, Normaliser
+from nrf.reproduce.density.methods import MOST_FOR_QUADRATURE, STRIP, Box, Learned, Method, Normaliser, split
 from nrf.runs.presets import find_preset
 from nrf.runs.spec import DataConfig, PairSpec, Preset
 from nrf.runs.trained import TrainedModel
@@ -75,32 +84,28 @@ class FieldMethod(Method):
 
 @dataclass(frozen=True)
 class LevelsMethod(FieldMethod):
-    """The learner `levels`: one choice of settings, with waves in the plane only."""
+    """The learner `levels`."""
 
     potential: LevelsMLPPotential = field(
-        default_factory=lambda: LevelsMLPPotential(
-            widths=(128, 128, 128), n_levels=12, sigma_min=0.008, sigma_max=2.0, wave_scale=5.4
-        )
+        default_factory=lambda: LevelsMLPPotential(widths=(128, 128, 128), n_levels=12, sigma_min=0.03, sigma_max=2.0)
     )
-    plane_waves: int = 64
-    learner: LevelsConfig = field(default_factory=lambda: LevelsConfig(potential_lr=3e-3))
+    learner: LevelsConfig = field(default_factory=lambda: LevelsConfig(potential_lr=4e-3))
     train: TrainConfig = field(
         default_factory=lambda: TrainConfig(
-            iterations=2000, batch_size=256, lr_final=0.0, ema_decay=0.99, threads=1, log_every=1000
+            iterations=1000, batch_size=256, lr_final=0.0, ema_decay=0.99, threads=1, log_every=1000
         )
     )
     sample_steps: int = 20
     """At each level."""
-    chains: int = 1000
+    chains: int = 500
     """Of annealed importance sampling."""
-    between: int = 20
+    between: int = 10
     """Its densities between two levels."""
 
     label = "levels"
 
     def spec(self, d: int) -> PairSpec:
-        potential = replace(self.potential, n_waves=self.plane_waves) if d == 2 else self.potential
-        return PairSpec(potential, NO_GENERATOR, self.sampler, self.train, Revision(1), self.learner)
+        return PairSpec(self.potential, NO_GENERATOR, self.sampler, self.train, Revision(1), self.learner)
 
     @property
     def sampler(self) -> Sampler:
@@ -109,6 +114,58 @@ class LevelsMethod(FieldMethod):
 
     def learned(self, spec: PairSpec, potential: nn.Module, generator: LatentGenerator, rows: Tensor) -> Learned:
         return _WithLevels(self, require_levels(potential), rows)
+
+
+def levels_with_waves() -> LevelsMethod:
+    """For two columns."""
+    plain = LevelsMethod()
+    return replace(plain, potential=replace(plain.potential, n_waves=32, wave_scale=3.0))
+
+
+def levels_of_the_preset() -> LevelsMethod:
+    """With the settings of gmm-levels, in the units of rows here: for the 32 modes, which it is set for."""
+    preset = find_preset("gmm-levels")
+    if not isinstance(preset.potential, LevelsMLPPotential) or not isinstance(preset.learner, LevelsConfig):
+        raise TypeError("gmm-levels is not what it was")
+    low, high = (sigma / PRESET_SPREAD for sigma in (preset.potential.sigma_min, preset.potential.sigma_max))
+    potential = replace(preset.potential, sigma_min=low, sigma_max=high)
+    train = replace(preset.train, log_every=1000)
+    return LevelsMethod(potential, preset.learner, train, sample_steps=preset.revision.n_steps)
+
+
+@dataclass(frozen=True)
+class ReferencedMethod(FieldMethod):
+    """`levels` around a mixture of Gaussians; how much of the network is used, held-out rows say."""
+
+    levels: LevelsMethod = field(default_factory=LevelsMethod)
+    """The network, its training, and the samples."""
+    reference: MixtureReference = field(default_factory=lambda: MixtureReference(ridge=0.003))
+    bound: float = 5.0
+    """What the network says at most, in nats."""
+    held_out: float = 0.1
+
+    label = "levels + mixture"
+
+    def spec(self, d: int) -> PairSpec:
+        inner = self.levels.spec(d)
+        return replace(inner, potential=Referenced(inner.potential, self.reference, self.bound))
+
+    def fit(self, rows: Tensor, seeds: Sequence[int]) -> list[Learned]:
+        held, kept = split(rows, self.held_out, seeds[0])
+        models = super().fit(kept, seeds)
+        for model, seed in zip(models, seeds, strict=True):
+            choose_strength(_referenced(model), held, stream(seed, "density", "strength"))
+        return models
+
+    def learned(self, spec: PairSpec, potential: nn.Module, generator: LatentGenerator, rows: Tensor) -> Learned:
+        return self.levels.learned(spec, potential, generator, rows)
+
+
+def _referenced(model: Learned) -> ReferencedLevels:
+    potential = model.potential if isinstance(model, _WithLevels) else None
+    if not isinstance(potential, ReferencedLevels):
+        raise TypeError(f"{type(potential).__name__} has no reference")
+    return potential
 
 
 class _WithLevels(Learned):
@@ -139,6 +196,8 @@ class _WithLevels(Learned):
 class PlainField(FieldMethod):
     """A potential that is known up to a constant; it is found by quadrature or annealed importance sampling."""
 
+    slow: ClassVar[bool] = True
+
     sample_steps: int = 1000
     """Sampler steps from noise, for a field that has no generator."""
     chains: int = 500
@@ -159,8 +218,6 @@ class InclusiveMethod(PlainField):
     setting: str = "best"
     iterations: int = 20_000
 
-    plane_only: ClassVar[bool] = True
-
     @property
     def name(self) -> str:
         return f"inclusive, {self.setting}"
@@ -178,15 +235,15 @@ class InclusiveMethod(PlainField):
 class MemoryMethod(PlainField):
     """Maximum likelihood by chains that go on where they stopped: `pcd`, or with some of them anew, `replay`."""
 
-    learner: PCDConfig | ReplayConfig = field(default_factory=PCDConfig)
+    learner: PCDConfig | ReplayConfig = field(default_factory=lambda: PCDConfig(potential_lr=3e-3))
     potential: MLPPotential = field(
         default_factory=lambda: MLPPotential(widths=(128, 128), data_init=True, bias_spread=1.0)
     )
-    sampler: SGLD = field(default_factory=lambda: SGLD(step_size=0.001))
+    sampler: SGLD = field(default_factory=lambda: SGLD(step_size=0.004))
     revision: Revision = field(default_factory=lambda: Revision(n_steps=20))
     train: TrainConfig = field(
         default_factory=lambda: TrainConfig(
-            iterations=4000, batch_size=256, lr_final=0.0, ema_decay=0.99, threads=1, log_every=1000, compile="never"
+            iterations=1000, batch_size=256, lr_final=0.0, ema_decay=0.99, threads=1, log_every=1000, compile="never"
         )
     )
 

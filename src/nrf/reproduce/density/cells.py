@@ -12,20 +12,32 @@ from torch import Tensor
 
 from nrf.data import gmm
 from nrf.errors import NonFiniteError
-from nrf.fields import Integral
+from nrf.fields import Integral, MixtureReference
 from nrf.learners import PCDConfig, ReplayConfig
 from nrf.metrics import energy_distance, mode_coverage
-from nrf.reproduce.density.by_fields import NOISE, InclusiveMethod, LevelsMethod, MemoryMethod
+from nrf.reproduce.density.by_fields import (
+    NOISE,
+    InclusiveMethod,
+    LevelsMethod,
+    MemoryMethod,
+    ReferencedMethod,
+    levels_of_the_preset,
+    levels_with_waves,
+)
 from nrf.reproduce.density.known import MODES, Known, known, reported_rows, training_rows
 from nrf.reproduce.density.methods import FittedMixture, Flow, Gaussian, Kernel, Learned, Method, has_flows
 from nrf.seeds import stream
 from nrf.training import TrainConfig
 
 LIKELIHOOD, KL, KL_ERROR = "log-likelihood", "KL from the truth", "KL, standard error"
+DIVIDED = "log-likelihood, divided by the integral"
 SLOPE, INTEGRAL, INTEGRAL_ERROR = "slope", "integral", "integral, standard error"
+NORMALISER_ERROR = "log-normaliser, standard error"
 ENERGY, COVERED, REALISTIC, SECONDS = "energy distance", "covered modes", "realistic ratio", "CPU-seconds"
 TRUTH = "truth"
 DRAW_SIZE = 100
+MOST_ERROR = 0.5
+"""Of a normaliser's logarithm: beyond, the tail of the weights was not seen, and likelihoods are not known."""
 
 
 @dataclass(frozen=True)
@@ -54,45 +66,73 @@ class Size:
 class DensityConfig:
     """Methods and size of the experiment."""
 
-    seeds: int = 5
-    mode_seeds: int = 10
-    """Of the 32 modes."""
+    seeds: int = 3
+    slow_seeds: int = 1
+    """Of methods that learn by long chains."""
     size: Size = field(default_factory=Size)
     levels: LevelsMethod = field(default_factory=LevelsMethod)
+    plane_levels: LevelsMethod = field(default_factory=levels_with_waves)
+    """The same in two columns."""
+    mode_levels: LevelsMethod = field(default_factory=levels_of_the_preset)
+    """The same for the 32 modes."""
+    referenced: ReferencedMethod = field(default_factory=ReferencedMethod)
+    plane_referenced: ReferencedMethod = field(
+        default_factory=lambda: ReferencedMethod(levels_with_waves(), MixtureReference(ridge=0.001))
+    )
+    mode_referenced: ReferencedMethod = field(
+        default_factory=lambda: ReferencedMethod(levels_of_the_preset(), MixtureReference(ridge=0.001))
+    )
     best: InclusiveMethod = field(default_factory=InclusiveMethod)
     released: InclusiveMethod = field(default_factory=lambda: InclusiveMethod(setting="released"))
     pcd: MemoryMethod = field(default_factory=MemoryMethod)
     replay: MemoryMethod = field(
-        default_factory=lambda: MemoryMethod(learner=ReplayConfig(buffer_size=5000, noise_range=(-NOISE, NOISE)))
+        default_factory=lambda: MemoryMethod(
+            learner=ReplayConfig(buffer_size=5000, noise_range=(-NOISE, NOISE), potential_lr=3e-3)
+        )
     )
     kernel: Kernel = field(default_factory=Kernel)
     gaussian: Gaussian = field(default_factory=Gaussian)
     mixture: FittedMixture = field(default_factory=FittedMixture)
     flow: Flow = field(default_factory=Flow)
+    plane_flow: Flow = field(default_factory=lambda: Flow(transforms=5, bins=16, weight_decay=0.1))
+    """The same in two columns."""
 
-    def methods(self) -> list[Method]:
-        """In the order of the tables; without the flow where its package is not installed."""
-        fields = (self.levels, self.best, self.released, self.pcd, self.replay)
-        flows = [self.flow] if has_flows() else []
-        return [*fields, *flows, self.mixture, self.kernel, self.gaussian]
+    def methods(self, density: str) -> list[Method]:
+        """Those for a density, in the order of the tables; no flow where its package is not installed."""
+        plane = known(density).d == 2
+        levels: list[Method] = [self.plane_levels, self.plane_referenced] if plane else [self.levels, self.referenced]
+        levels = [self.mode_levels, self.mode_referenced] if density == MODES else levels
+        inclusive = [self.best, self.released] if plane else []
+        flows = [self.plane_flow if plane else self.flow] if has_flows() else []
+        return [*levels, *inclusive, self.pcd, self.replay, *flows, self.mixture, self.kernel, self.gaussian]
 
 
 def quick() -> DensityConfig:
     """A size that takes seconds."""
     whole = DensityConfig()
     size = Size(training=200, reported=100, fresh=200, samples=100, mode_draws=1, grid=2500, pairs=50, side=12)
+    levels, plane, modes = (
+        replace(one, train=_few(one.train), sample_steps=1, chains=20, between=2)
+        for one in (whole.levels, whole.plane_levels, whole.mode_levels)
+    )
+    flow = Flow(most_epochs=2, transforms=1, widths=(8,))
     return replace(
         whole,
-        seeds=1,
-        mode_seeds=2,
+        seeds=2,
         size=size,
-        levels=replace(whole.levels, train=_few(whole.levels.train), sample_steps=1, chains=20, between=2),
+        levels=levels,
+        plane_levels=plane,
+        mode_levels=modes,
+        referenced=replace(whole.referenced, levels=levels),
+        plane_referenced=replace(whole.plane_referenced, levels=plane),
+        mode_referenced=replace(whole.mode_referenced, levels=modes),
         best=replace(whole.best, iterations=10),
         released=replace(whole.released, iterations=10),
         pcd=_short(whole.pcd, PCDConfig(n_chains=300)),
         replay=_short(whole.replay, whole.replay.learner),
         mixture=FittedMixture(components=(1, 4)),
-        flow=Flow(most_epochs=2, transforms=1, widths=(8,)),
+        flow=flow,
+        plane_flow=flow,
     )
 
 
@@ -151,7 +191,7 @@ def learn_and_measure(method: Method, density: str, seeds: tuple[int, ...], size
 def measured(
     model: Learned, units: Units, integral: Integral | None, density: str, seed: int, size: Size
 ) -> dict[str, float | None]:
-    """All numbers of a model; None where there is none."""
+    """All numbers of a model; None where there is none, and no likelihood where the normaliser is not known."""
     truth = known(density)
     test = reported_rows(density, size.reported, seed)
     fresh = truth.draw(size.fresh, stream(seed, "density", "fresh", density))
@@ -160,14 +200,20 @@ def measured(
     apart, centred = true - learned, true - true.mean()
     given = integral if model.normaliser != "unknown" else None
     found: dict[str, float | None] = {
-        LIKELIHOOD: float(log_density(model, units, integral, test).mean()),
         TRUTH: float(truth.log_density(test).mean()),
-        KL: float(apart.mean()),
-        KL_ERROR: float(apart.std()) / math.sqrt(len(apart)),
         SLOPE: float((learned * centred).sum() / centred.square().sum()),
         INTEGRAL: None if given is None else given.value,
         INTEGRAL_ERROR: None if given is None else given.standard_error,
+        NORMALISER_ERROR: None if given is not None or integral is None else integral.standard_error,
     }
+    if model.normaliser != "unknown" or (integral is not None and integral.standard_error <= MOST_ERROR):
+        found |= {
+            LIKELIHOOD: float(log_density(model, units, integral, test).mean()),
+            KL: float(apart.mean()),
+            KL_ERROR: float(apart.std()) / math.sqrt(len(apart)),
+        }
+    if model.normaliser == "learned" and integral is not None:
+        found[DIVIDED] = float(log_density(model, units, integral, test).mean()) - integral.log_value
     return found | sample_numbers(model, units, density, seed, size)
 
 

@@ -12,6 +12,7 @@ from nrf.data import gmm
 from nrf.metrics import most_covered
 from nrf.reproduce.density.cells import (
     COVERED,
+    DIVIDED,
     DRAW_SIZE,
     ENERGY,
     INTEGRAL,
@@ -19,6 +20,8 @@ from nrf.reproduce.density.cells import (
     KL,
     KL_ERROR,
     LIKELIHOOD,
+    MOST_ERROR,
+    NORMALISER_ERROR,
     REALISTIC,
     SECONDS,
     SLOPE,
@@ -35,9 +38,11 @@ from nrf.reproduce.runner.experiment import Cell, Experiment, Outcome, Results, 
 from nrf.reproduce.runner.record import Row
 from nrf.reproduce.runner.report import Table
 
-METRICS = (LIKELIHOOD, KL, KL_ERROR, SLOPE, INTEGRAL, INTEGRAL_ERROR, ENERGY, COVERED, REALISTIC, SECONDS)
+_OF_DENSITIES = (LIKELIHOOD, DIVIDED, KL, KL_ERROR, SLOPE, INTEGRAL, INTEGRAL_ERROR, NORMALISER_ERROR)
+METRICS = (*_OF_DENSITIES, ENERGY, COVERED, REALISTIC, SECONDS)
 THE_TRUTH = "the truth"
 FAILED = "trainings that failed"
+NOT_KNOWN = "not known"
 
 
 class Densities(Experiment[DensityConfig]):
@@ -55,7 +60,7 @@ class Densities(Experiment[DensityConfig]):
     quick = quick()
 
     def seeds(self, config: DensityConfig) -> Sequence[int]:
-        return range(max(config.seeds, config.mode_seeds))
+        return range(max(config.seeds, config.slow_seeds))
 
     def cells(self, config: DensityConfig, shared: Path) -> list[Cell]:
         return [
@@ -80,23 +85,17 @@ class Densities(Experiment[DensityConfig]):
 
 def _lines(config: DensityConfig) -> list[tuple[str, Method]]:
     """Every method on every density that it is meant for."""
-    return [
-        (density, method)
-        for density in names()
-        for method in config.methods()
-        if known(density).d == 2 or not method.plane_only
-    ]
+    return [(density, method) for density in names() for method in config.methods(density)]
 
 
 def _seeds(config: DensityConfig, density: str, method: Method) -> list[tuple[int, ...]]:
     """Those of each cell. The rows of the 32 modes are always the same, so fields are learned side by side there."""
-    if density != MODES:
-        return [(seed,) for seed in range(config.seeds)]
-    if not method.by_chance:
+    seeds = range(config.slow_seeds if method.slow else config.seeds)
+    if density == MODES and not method.by_chance:
         return [(0,)]
-    if method.together:
-        return [tuple(range(config.mode_seeds))]
-    return [(seed,) for seed in range(config.mode_seeds)]
+    if density == MODES and method.together:
+        return [tuple(seeds)]
+    return [(seed,) for seed in seeds]
 
 
 def _cell(density: str, method: Method, seeds: tuple[int, ...]) -> str:
@@ -122,38 +121,52 @@ def _rows(config: DensityConfig, density: str, method: Method, results: Results)
 
 def _truth(config: DensityConfig, density: str, results: Results) -> list[Row]:
     """The true density's likelihood of the same rows."""
-    found = [_models(config, density, method, results) for method in config.methods()]
+    found = [_models(config, density, method, results) for method in config.methods(density)]
     values = [value for model in max(found, key=len) if (value := model.get(TRUTH)) is not None]
     return [Row.of(values, THE_TRUTH, LIKELIHOOD, case=density)] if values else []
 
 
 def _overview(config: DensityConfig, rows: Sequence[Row]) -> Section:
-    by = {(row.method, row.case): row for row in rows if row.metric == LIKELIHOOD}
-    lines = []
-    for name in (THE_TRUTH, *(method.name for method in config.methods())):
-        if any((name, density) in by for density in names()):
-            found = [by.get((name, density)) for density in names()]
-            lines.append([name, *("" if row is None else row.text(".3f", ".2g") for row in found)])
+    lines = [line for name in _names(config) if any((line := likelihoods(name, rows))[1:])]
     text = (
         "Mean log-likelihood in nats of rows by which nothing was chosen, mean ± SD over the seeds: of the training "
-        f"rows, {config.seeds} of them, or, for the 32 modes, whose rows are always the same, of {config.mode_seeds} "
-        "models. Every method has one choice of settings for all densities (noise levels have waves in the plane); "
-        "bandwidth and the flow's last epoch are chosen by rows held out of the training rows. Potentials without a "
-        "normaliser (inclusive, PCD, replay) are normalised by quadrature or annealed importance sampling first; "
-        "levels are taken as they are."
+        f"rows, at most {config.seeds} of them ({config.slow_seeds} for PCD, replay and inclusive learning), or, for "
+        "the 32 modes, whose rows are always the same, of as many models. Every method has one choice of settings "
+        "for two columns and one for more, made on other seeds (levels have their preset on the 32 modes). Bandwidth, "
+        "the flow's last epoch and the strength of a network beside a reference are chosen by training rows that are "
+        "left out. Potentials without a normaliser (inclusive, PCD, replay) are normalised by quadrature or annealed "
+        "importance sampling first, and have no likelihood where its standard error is above "
+        f"{MOST_ERROR}; levels are taken as they are."
     )
     if not has_flows():
         text += ' The flow is missing, for zuko is not installed: pip install "nrf[density]".'
     return Section("Log-likelihood", text, [Table(["method", *names()], lines)] if lines else [])
 
 
+def likelihoods(name: str, rows: Sequence[Row]) -> list[str]:
+    """A method and its likelihood of every density; what could not be normalised is "not known"."""
+    by = {(row.case, row.metric): row for row in rows if row.method == name}
+    line = [name]
+    for density in names():
+        row = by.get((density, LIKELIHOOD))
+        if row is not None:
+            line.append(row.text(".3f", ".2g"))
+        else:
+            line.append(NOT_KNOWN if (density, NORMALISER_ERROR) in by else "")
+    return line
+
+
+def _names(config: DensityConfig) -> list[str]:
+    return [THE_TRUTH, *(method.name for method in config.methods(MODES))]
+
+
 def _section(config: DensityConfig, density: str, rows: Sequence[Row], results: Results) -> Section:
     mine = {(row.method, row.metric): row for row in rows if row.case == density}
     exact = known(density).d <= MOST_FOR_QUADRATURE
-    hidden = (KL_ERROR, INTEGRAL_ERROR) if exact else (KL_ERROR,)
+    hidden = (KL_ERROR, INTEGRAL_ERROR, NORMALISER_ERROR) if exact else (KL_ERROR,)
     shown = [m for m in METRICS if m not in hidden and any(m == metric for _, metric in mine)]
     lines = []
-    for method in config.methods():
+    for method in config.methods(density):
         if any(name == method.name for name, _ in mine):
             found = (mine.get((method.name, metric)) for metric in shown)
             lines.append([method.name, *("" if row is None else row.text(".3f", ".2g") for row in found)])
@@ -176,11 +189,10 @@ def _section(config: DensityConfig, density: str, rows: Sequence[Row], results: 
 def _first(config: DensityConfig, density: str, results: Results, part: str) -> dict[str, list[float]]:
     """What the first cell of each method holds for a picture."""
     found = {}
-    for method in config.methods():
-        if known(density).d == 2 or not method.plane_only:
-            stored = results.get(_cell(density, method, _seeds(config, density, method)[0]), {})
-            if part in stored:
-                found[method.name] = stored[part]
+    for method in config.methods(density):
+        stored = results.get(_cell(density, method, _seeds(config, density, method)[0]), {})
+        if part in stored:
+            found[method.name] = stored[part]
     return found
 
 

@@ -1,9 +1,11 @@
-"""Tables of docs/samplers.md, learners.md, generation.md and detection.md."""
+"""Tables of docs/samplers.md, learners.md, generation.md, detection.md and fields.md."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from nrf.reproduce.density import known
+from nrf.reproduce.density.experiment import THE_TRUTH, likelihoods
 from nrf.reproduce.gmm.cells import LEVELS
 from nrf.reproduce.pages.records import Records, Rows
 from nrf.reproduce.runner.record import Row
@@ -186,6 +188,39 @@ def detectors_by_set(records: Records) -> Table:
     return Table(["data set", *methods], lines)
 
 
+def densities(records: Records) -> Table:
+    """Likelihoods of every density that is known."""
+    rows = records.rows("density").all
+    methods = [THE_TRUTH, *(name for name in records.rows("density").methods("slope"))]
+    lines = [[_signed(text) for text in likelihoods(name, rows)] for name in methods]
+    return Table(["log-likelihood, mean ± SD", *known.names()], lines)
+
+
+def densities_in_the_plane(records: Records) -> Table:
+    """The other numbers, of densities in two columns."""
+    metrics = ["KL from the truth", "slope", "integral", "energy distance", "covered modes", "realistic ratio"]
+    return _densities(records, [name for name in known.names() if known.known(name).d == 2], metrics)
+
+
+def densities_in_more_columns(records: Records) -> Table:
+    """The other numbers, of the mixtures."""
+    metrics = ["KL from the truth", "slope", "integral", "integral, standard error", "energy distance"]
+    return _densities(records, [name for name in known.names() if known.known(name).d > 2], metrics)
+
+
+def _densities(records: Records, cases: Sequence[str], metrics: Sequence[str]) -> Table:
+    rows = records.rows("density")
+    lines = []
+    for case in cases:
+        for method in rows.methods("slope"):
+            if rows.find(method, "slope", case=case) is not None:
+                found = [rows.find(method, metric, case=case) for metric in (*metrics, "CPU-seconds")]
+                forms = [*(".2f" if "modes" in metric else ".3f" for metric in metrics), ".1f"]
+                texts = ["" if row is None else _signed(row.text(form)) for row, form in zip(found, forms, strict=True)]
+                lines.append([case, method, *texts])
+    return Table(["density", "method", *metrics, "CPU-seconds"], lines)
+
+
 TABLES: dict[str, Callable[[Records], Table]] = {
     "sampler-study, draws": sampler_draws,
     "sampler-study, inner moves": inner_moves,
@@ -195,4 +230,7 @@ TABLES: dict[str, Callable[[Records], Table]] = {
     "ablation": ablation,
     "detectors, all methods": detectors,
     "detectors, data sets": detectors_by_set,
+    "density, likelihoods": densities,
+    "density, plane": densities_in_the_plane,
+    "density, columns": densities_in_more_columns,
 }
