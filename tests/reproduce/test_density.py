@@ -328,10 +328,10 @@ def test_the_quick_experiment(tmp_path, monkeypatch):
 
 def test_a_method_has_one_colour_in_all_plots_and_none_is_left_out():
     line = (np.linspace(-3, 0, 5), np.linspace(-3, 0, 5))
-    many = {str(i): line for i in range(9)}
+    many = {str(i): line for i in range(10)}
     figure = figures.calibration({"plane": many, "columns": {name: line for name in ("8", "0", "3")}})
     plane, columns = (axis.collections for axis in figure.axes)
     colours = [tuple(dots.get_facecolor()[0]) for dots in plane]
-    assert len(set(colours)) == 9
+    assert len(set(colours)) == len(DensityConfig().methods(MODES)) + (not has_flows()) == 10
     assert [tuple(dots.get_facecolor()[0]) for dots in columns] == [colours[8], colours[0], colours[3]]
-    assert len(figure.legends[0].get_texts()) == 9
+    assert len(figure.legends[0].get_texts()) == 10

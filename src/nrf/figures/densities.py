@@ -12,6 +12,8 @@ from matplotlib.figure import Figure
 from nrf.figures.style import INK, PALETTE, RED, Array, framed_axis, open_axis
 
 IN_A_ROW = 4
+PINK = "#f783ac"
+"""Of a tenth method."""
 DEPTH = 8.0
 """Nats below the highest true log-density that a map goes down to."""
 
@@ -26,7 +28,7 @@ def calibration(pairs: Mapping[str, Mapping[str, tuple[Array, Array]]]) -> Figur
     figure = Figure(figsize=(3.6 * across, 3.4 * rows + 0.4), layout="constrained")
     axes = list(figure.subplots(rows, across, squeeze=False).flat)
     names = dict.fromkeys(method for methods in pairs.values() for method in methods)
-    colours = dict(zip(names, itertools.cycle((*PALETTE, INK)), strict=False))
+    colours = dict(zip(names, itertools.cycle((*PALETTE, INK, PINK)), strict=False))
     handles = {}
     for axis, (title, methods) in zip(axes, pairs.items(), strict=False):
         true = np.concatenate([x for x, _ in methods.values()])
