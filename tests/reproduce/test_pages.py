@@ -96,7 +96,10 @@ def test_noise_levels_are_in_the_table_of_learners_once_they_are_in_the_record(c
         Row("levels", "covered modes", 30.5, **place),
         Row("levels", "realistic ratio", 0.97, **place),
         Row("levels", "log-likelihood", -1.73, preset="levels", case="averaged weights"),
+        Row("levels", "log-likelihood, as it is", -1.74, preset="levels", case="averaged weights"),
+        Row("levels", "integral", 0.99, preset="levels", case="averaged weights"),
+        Row("levels", "slope", 1.02, preset="levels", case="averaged weights"),
     ]
     replace(record, rows=[*others, *rows]).write(folder / "gmm.json")
     (line,) = (line for line in TABLES["gmm, learners"](Records(folder)).rows if line[0] == "levels")
-    assert list(line) == ["levels", "levels", "3,000", "", "30.50 / 0.97", "−1.73", ""]
+    assert list(line) == ["levels", "levels", "3,000", "", "30.50 / 0.97", "−1.73", "", "−1.740; 0.990; 1.020"]

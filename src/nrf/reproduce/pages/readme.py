@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from nrf.reproduce.demo import INCLUSIVE, LENGTH, LEVELS
+from nrf.reproduce.gmm.cells import LEVELS as LEVELS_PRESETS
 from nrf.reproduce.one_class.paper import quoted_mean
 from nrf.reproduce.pages.records import Records, Rows, joined, means
 from nrf.reproduce.runner.record import Row, spread
@@ -64,13 +65,28 @@ def mixture(records: Records) -> Table:
     mine = "inclusive-NRF, our settings (`gmm-best`, averaged weights), independent draws"
     scripts = "inclusive-NRF, the scripts' settings; **earlier code, coupled draws**"
     ours = [released("inclusive-NRF", kind, sd=True) for kind in ("generation", "revision")]
+
+    def levels(method: str, kind: str) -> str:
+        place = {"preset": "levels", "case": f"{kind}, averaged weights"}
+        modes, realistic = rows.find(method, MODES, **place), rows.find(method, REALISTIC, **place)
+        return "" if modes is None or realistic is None else f"{modes.text('.2f')}, {realistic.mean:.2f}"
+
     lines = [
+        *(
+            [
+                f"{name} (`{preset}`, averaged weights), 3,000 iterations",
+                levels(name, "generation"),
+                levels(name, "revision"),
+            ]
+            for name, preset in LEVELS_PRESETS.items()
+            if levels(name, "revision")
+        ),
         [mine, again("generation"), again("revision")],
         [scripts, *ours],
         ["GAN / WGAN-GP / exclusive-NRF, the scripts' settings; **earlier code**", others, ""],
         ["the paper's inclusive-NRF", paper("generation"), paper("revision")],
     ]
-    header = "32-mode mixture (`nrf reproduce gmm`): ten models, 160,000 iterations"
+    header = "32-mode mixture (`nrf reproduce gmm`): ten models, 160,000 iterations unless said"
     return Table([header, "generation: modes, realistic", "revision: modes, realistic"], lines)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from nrf.reproduce.density import known
 from nrf.reproduce.density.experiment import THE_TRUTH, likelihoods
 from nrf.reproduce.gmm.cells import LEVELS
+from nrf.reproduce.gmm.experiment import DENSITY_METRICS
 from nrf.reproduce.pages.records import Records, Rows
 from nrf.reproduce.runner.record import Row
 from nrf.reproduce.runner.report import Table
@@ -80,9 +81,11 @@ def learners(records: Records) -> Table:
     realistic = rows.get("oracle", "realistic ratio", case="training data")
     truth = rows.get("oracle", "log-likelihood", case="the mixture itself")
     samples = f"{oracle.text('.2f')} / {realistic.text('.2f')}"
-    lines.append(["", "training data redrawn; the mixture itself", "", samples, "", _signed(f"{truth.mean:.2f}"), ""])
+    lines.append(
+        ["", "training data redrawn; the mixture itself", "", samples, "", _signed(f"{truth.mean:.2f}"), "", ""]
+    )
     header = ["setting", "method", "iterations", "generation: modes / realistic", "revision, or long chains"]
-    return Table([*header, "log-likelihood", "at the best temperature"], lines)
+    return Table([*header, "log-likelihood", "at the best temperature", "as it is; integral; slope"], lines)
 
 
 def _learner(rows: Rows, setting: str, name: str) -> list[str]:
@@ -102,7 +105,9 @@ def _learner(rows: Rows, setting: str, name: str) -> list[str]:
 
     length = rows.get(name, "iterations", preset=setting).mean
     fits = [likelihood(metric) for metric in ("log-likelihood", "log-likelihood, temperature fitted")]
-    return [setting, name, f"{length:,.0f}", samples("generation"), samples("revision", "long chains"), *fits]
+    density = [rows.find(name, metric, preset=setting, case=weights) for metric in DENSITY_METRICS]
+    nats = _signed("; ".join(row.text(".3f") for row in density if row is not None))
+    return [setting, name, f"{length:,.0f}", samples("generation"), samples("revision", "long chains"), *fits, nats]
 
 
 def _signed(text: str) -> str:
