@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from nrf.fields.annealing import anneal, at_level, denoised, draw_widest, sample
+from nrf.fields.detection import Detection, DetectionField, HeldOut, settle
 from nrf.fields.nats import log_density
+from nrf.fields.neighbours import NeighbourField, Neighbours
 from nrf.fields.normaliser import (
     Integral,
     Normaliser,
@@ -33,10 +35,15 @@ from nrf.fields.references import (
 __all__ = [
     "REFERENCES",
     "Choice",
+    "Detection",
+    "DetectionField",
     "GaussianReference",
+    "HeldOut",
     "Integral",
     "KernelReference",
     "MixtureReference",
+    "NeighbourField",
+    "Neighbours",
     "NoReference",
     "Normaliser",
     "ProductField",
@@ -56,4 +63,5 @@ __all__ = [
     "normalise",
     "quadrature",
     "sample",
+    "settle",
 ]

@@ -142,9 +142,9 @@ class ReferencedPotential(nn.Module):
             steep = self.tilt.slope(raw[:, None]).view(-1, *(1,) * (x.ndim - 1))
             return value, self.measure.gradient(x) + steep * slope
 
-    def start_from(self, x: Tensor) -> None:
+    def start_from(self, x: Tensor, rng: torch.Generator | None = None) -> None:
         """Data-dependent initialisation: fit the reference to rows, and start the network from them if asked to."""
-        self.measure.fit(x, stream(self.seed, "reference"))
+        self.measure.fit(x, stream(self.seed, "reference") if rng is None else rng)
         if self.bias_spread is not None:
             data_dependent_init(self.network, x, self.bias_spread, stream(self.seed, "network"))
 
@@ -209,9 +209,9 @@ class ReferencedLevels(NoiseLevelPotential):
             sigma = self.sigmas[level] if isinstance(level, int) else x.new_tensor(self.sigmas)[at]
             return slope.reshape(x.shape) + self.measure.gradient(x, sigma)
 
-    def start_from(self, x: Tensor) -> None:
+    def start_from(self, x: Tensor, rng: torch.Generator | None = None) -> None:
         super().start_from(x)
-        self.measure.fit(x, stream(self.seed, "reference"))
+        self.measure.fit(x, stream(self.seed, "reference") if rng is None else rng)
 
 
 AnyReferenced = ReferencedPotential | ReferencedLevels
@@ -285,15 +285,27 @@ def choose_strength(
     with torch.no_grad(), frozen(potential):
         said = potential.tilt.bounded(potential.outputs(blurred))[:, 0].double()
         drawn = _outputs_of_draws(potential, n_draws, rng)
-    gains = [float(one * said.mean()) - _log_mean(one * drawn[0]) for one in strengths]
+    found = best_strength(said, drawn[0], strengths)
+    _set(potential, found.strength, drawn)
+    return found
+
+
+def best_strength(said: Tensor, drawn: Tensor, strengths: Sequence[float]) -> Choice:
+    """Of some values of λ the one under which held-out rows are most likely.
+
+    Args:
+        said: What the bounded network says at held-out rows.
+        drawn: And at draws of the reference.
+        strengths: Values of λ.
+    """
+    gains = [float(one * said.mean()) - _log_mean(one * drawn) for one in strengths]
     best = max(range(len(gains)), key=gains.__getitem__)
     strength = strengths[best]
-    weights = torch.exp(strength * (drawn[0] - drawn[0].max()))
+    weights = torch.exp(strength * (drawn - drawn.max()))
     error = math.hypot(
         float(strength * said.std(correction=0)) / math.sqrt(len(said)),
-        float(weights.std() / weights.mean()) / math.sqrt(n_draws),
+        float(weights.std() / weights.mean()) / math.sqrt(len(drawn)),
     )
-    _set(potential, strength, drawn)
     return Choice(strength, gains[best], error)
 
 
@@ -305,9 +317,12 @@ def normalise(potential: AnyReferenced, rng: torch.Generator, *, n_draws: int = 
         rng: All randomness.
         n_draws: Draws of the reference.
     """
+    strength = float(potential.tilt.strength)
+    if strength == 0:  # the reference itself
+        _set(potential, 0.0, [torch.zeros(1)] * len(potential.sigmas))
+        return 0.0
     with torch.no_grad(), frozen(potential):
         drawn = _outputs_of_draws(potential, n_draws, rng)
-    strength = float(potential.tilt.strength)
     _set(potential, strength, drawn)
     weights = torch.exp(strength * (drawn[0] - drawn[0].max()))
     return float(weights.std() / weights.mean()) / math.sqrt(n_draws)
