@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nrf.fields.annealing import anneal, at_level, denoised, draw_widest, sample
-from nrf.fields.detection import Detection, DetectionField, HeldOut, settle
+from nrf.fields.detection import Detection, DetectionField, Ground, HeldOut, ground_of, settle
 from nrf.fields.nats import log_density
 from nrf.fields.neighbours import NeighbourField, Neighbours
 from nrf.fields.normaliser import (
@@ -38,6 +38,7 @@ __all__ = [
     "Detection",
     "DetectionField",
     "GaussianReference",
+    "Ground",
     "HeldOut",
     "Integral",
     "KernelReference",
@@ -58,6 +59,7 @@ __all__ = [
     "choose_strength",
     "denoised",
     "draw_widest",
+    "ground_of",
     "importance_integral",
     "log_density",
     "normalise",

@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Self
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -30,7 +30,7 @@ from nrf.fields.referenced import (
     best_strength,
     normalise,
 )
-from nrf.fields.references import AnyReference, MixtureReference
+from nrf.fields.references import AnyReference, MixtureReference, ReferenceMeasure
 from nrf.models import apart, frozen, gradient
 from nrf.networks import LevelsMLPPotential, Shape
 from nrf.seeds import randn
@@ -190,17 +190,34 @@ class HeldOut:
         return found if found.gain > found.standard_error else Choice(0.0, 0.0, found.standard_error)
 
 
+class Ground(NamedTuple):
+    """What a field that scores stands on, fitted to all rows."""
+
+    rows: Tensor
+    measure: ReferenceMeasure
+    neighbours: NeighbourField | None
+
+
+def ground_of(potential: DetectionField, rows: Tensor, rng: torch.Generator) -> Ground:
+    """Fit copies of a model's reference and neighbours to rows; all randomness comes from ``rng``."""
+    measure, neighbours = copy.deepcopy(potential.density.measure), copy.deepcopy(potential.neighbours)
+    measure.fit(rows, rng)
+    if neighbours is not None:
+        neighbours.fit(rows, rng)
+    return Ground(rows, measure, neighbours)
+
+
 @torch.no_grad()
-def settle(potential: DetectionField, held: HeldOut | None, rows: Tensor, rng: torch.Generator) -> Choice:
+def settle(potential: DetectionField, held: HeldOut | None, ground: Ground, rng: torch.Generator) -> Choice:
     """Make of a learned density the field that scores.
 
-    Held-out rows choose λ, and say where log-densities of normal rows lie. Then all rows count: the reference is fitted
-    to them again, the normaliser is found, and anchors are drawn.
+    Held-out rows choose λ, and say where log-densities of normal rows lie. Then all rows count: reference and neighbours
+    become those of the ground, and the normaliser is found.
 
     Args:
         potential: One model, after training; it is changed.
         held: Of rows that were kept out of training; without them λ is 0, and all rows say where log-densities lie.
-        rows: All rows.
+        ground: Fitted to all rows.
         rng: All randomness.
     """
     density = potential.density
@@ -209,10 +226,9 @@ def settle(potential: DetectionField, held: HeldOut | None, rows: Tensor, rng: t
     if held is not None:
         normalise(density, rng)
         potential.standing.fit(log_density(density, held.rows))
-    density.measure.fit(rows, rng)
+    density.measure = ground.measure
     normalise(density, rng)
     if held is None:
-        potential.standing.fit(log_density(density, rows))
-    if potential.neighbours is not None:
-        potential.neighbours.fit(rows, rng)
+        potential.standing.fit(log_density(density, ground.rows))
+    potential.neighbours = ground.neighbours
     return choice
