@@ -17,6 +17,7 @@ from nrf.fields import (
     MixtureReference,
     NoReference,
     ProductField,
+    contributions,
     importance_integral,
     log_density,
     quadrature,
@@ -102,6 +103,22 @@ def test_revised_rows_have_the_law_of_the_product(sampler, rng):
     x = p.revise(5 + torch.zeros(4000, 2), sampler, 150, rng)
     torch.testing.assert_close(x.mean(0), torch.full((2,), 1 / 3), rtol=0, atol=0.06)
     torch.testing.assert_close(torch.cov(x.T), torch.eye(2) / 3, rtol=0, atol=0.05)
+
+
+def test_a_row_is_explained_by_its_revision(rng):
+    """A row far out in one column, beside itself after a revision: that column is to blame, and the parts add up."""
+    p = _product()
+    p.normalise(p.experts[0], rng, sigmas=(0.0, 1.5))
+    x = torch.tensor([[1.0, 6.0], [-5.0, 0.0]])
+    typical = p.revise(x, SGLD(0.02, temperature=0.0), 200, rng)
+    parts = contributions(p, x, typical)
+    torch.testing.assert_close(parts.sum(1), log_density(p, x) - log_density(p, typical), rtol=0.01, atol=0.01)
+    assert float(parts[0, 1]) < -5 < float(parts[0, 0])
+    assert float(parts[1, 0]) < -5 < float(parts[1, 1])
+    each = [contributions(expert, x, typical) for expert in p.experts]
+    torch.testing.assert_close(parts, 0.5 * each[0] + 0.5 * each[1])
+    with pytest.raises(InputError, match="typical row for each row"):
+        contributions(p, x, typical[:1])
 
 
 def test_a_product_is_stored_with_its_experts(tmp_path, rng):

@@ -18,7 +18,7 @@ from nrf.fields import (
     NoReference,
     quadrature,
 )
-from nrf.fields.em import fit_mixture, loo_bandwidth
+from nrf.fields.em import RIDGES, choose_ridge, fit_mixture, loo_bandwidth
 from nrf.fields.references import AnyReference
 from nrf.networks import replica_state, stack
 from nrf.seeds import stream, streams
@@ -145,7 +145,7 @@ def test_rows_that_repeat_do_not_close_the_kernels():
 
 
 def test_em_never_loses():
-    found = fit_mixture(_rows(600, 4).double(), stream(0, "em"), n_components=6)
+    found = fit_mixture(_rows(600, 4).double(), stream(0, "em"), n_components=6, ridge=0.02)
     steps = torch.tensor(found.objectives).diff()
     assert len(steps) >= 2
     assert float(steps.min()) > -1e-9
@@ -157,6 +157,41 @@ def test_a_mixture_finds_what_a_gaussian_cannot():
     rows, fresh = _rows(2000)[:1000], _rows(2000)[1000:]
     held_out = {name: float(_fitted(name, rows).log_density(fresh).mean()) for name in ("gaussian", "mixture")}
     assert held_out["mixture"] > held_out["gaussian"] + 0.3
+
+
+def _held_out(rows, fresh, ridge, **settings):
+    measure = MixtureReference(ridge=ridge, **settings).build(tuple(rows.shape[1:]))
+    measure.fit(rows, stream(0, "fit"))
+    return float(measure.log_density(fresh).mean())
+
+
+def test_narrow_modes_get_a_small_ridge():
+    rng = stream(0, "narrow")
+    places = 3 * torch.randn(8, 2, generator=rng)
+    rows = places[torch.randint(8, (1200,), generator=rng)] + 0.03 * torch.randn(1200, 2, generator=rng)
+    chosen = _held_out(rows[:600], rows[600:], None)
+    assert chosen > _held_out(rows[:600], rows[600:], 0.02) + 1
+    assert chosen > max(_held_out(rows[:600], rows[600:], ridge) for ridge in RIDGES) - 0.1
+
+
+def test_few_rows_in_columns_that_hang_together_get_a_wide_ridge():
+    """Forty columns of three numbers and a little noise: a small ridge takes the directions of chance for true ones."""
+    rng = stream(0, "thin")
+    rows = torch.randn(260, 3, generator=rng) @ torch.randn(3, 40, generator=rng) + 0.5 * torch.randn(
+        260, 40, generator=rng
+    )
+    chosen = _held_out(rows[:130], rows[130:], None, n_components=1, diagonal_share=0.0)
+    assert chosen > _held_out(rows[:130], rows[130:], RIDGES[-1], n_components=1, diagonal_share=0.0) + 0.3
+
+
+def test_too_few_rows_do_not_choose_a_ridge(rng):
+    assert choose_ridge(_rows(95), rng, fit_mixture) == RIDGES[0]
+
+
+def test_the_likelihood_of_a_mixture_is_that_of_its_measure():
+    measure, fitted = _fitted("mixture"), fit_mixture(_rows().double(), stream(0, "fit"), n_components=5)
+    fresh = _rows(50, seed=1)
+    assert fitted.log_likelihood(fresh.double()) == pytest.approx(float(measure(fresh).mean()), abs=1e-4)
 
 
 def test_one_component_is_a_gaussian():

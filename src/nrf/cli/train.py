@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import tyro
 
 from nrf.cli.parsing import STOPPED, Stopped, early, in_one_line, say
 from nrf.errors import InputError
+
+
+def _strength(history: list[dict[str, Any]]) -> str:
+    """What held-out rows said about a field around a reference, in words; nothing of other fields."""
+    last = history[-1] if history else {}
+    if "strength" not in last:
+        return ""
+    if "strength_gain" not in last:
+        return ", strength 1 (no rows were held out: --train.watch-share 0.1)"
+    gain = f"{last['strength_gain']:+.3f} ± {last['strength_gain_error']:.3f}"
+    return f", strength {last['strength']:.3g} by held-out rows, {gain} nats per row over the reference"
 
 
 def train(arguments: list[str]) -> int:
@@ -63,5 +75,5 @@ def train(arguments: list[str]) -> int:
     if trainer.step < trainer.total:
         say(f"stopped at step {trainer.step} of {trainer.total}, saved; go on with: {again}")
         return STOPPED
-    say(f"trained {trainer.step} steps; {RunFolder(request.out).latest()}")
+    say(f"trained {trainer.step} steps{_strength(RunFolder(request.out).metrics())}; {RunFolder(request.out).latest()}")
     return 0

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Union
 
 import tyro
 
+from nrf.errors import InputError
+from nrf.fields import REFERENCES, NoReference, Referenced
+from nrf.fields.references import AnyReference
 from nrf.learners import LEARNERS, InclusiveConfig
 from nrf.runs.spec import GeneratorChoice, PotentialChoice, Preset
 from nrf.samplers import SAMPLERS
@@ -23,7 +26,8 @@ def _by_name(registry: Mapping[str, type]) -> Any:
 class PresetOptions(Preset):
     """Everything a run is made from. Each field can be overridden on the command line.
 
-    The kind of network is fixed and its fields can be overridden; sampler and learner can be exchanged as a whole.
+    The kind of network is fixed and its fields can be overridden; sampler, learner and the reference that the potential
+    is put around can be exchanged as a whole.
     """
 
     if not TYPE_CHECKING:
@@ -31,15 +35,28 @@ class PresetOptions(Preset):
         generator: Annotated[GeneratorChoice, tyro.conf.AvoidSubcommands]
         sampler: _by_name(SAMPLERS)
         learner: _by_name(LEARNERS) = field(default_factory=InclusiveConfig)
+        reference: _by_name(REFERENCES) = field(default_factory=NoReference)
+    else:
+        reference: AnyReference = field(default_factory=NoReference)
+    bound: float | None = Referenced.bound
+    """With a reference: the network beside it says at most so many nats; None for no bound."""
 
     @classmethod
     def of(cls, preset: Preset) -> PresetOptions:
-        """Options whose defaults are those of a preset."""
-        return cls(**_values(preset))
+        """Options whose defaults are those of a preset; a reference stands beside the potential, not around it."""
+        given, values = preset.potential, _values(preset)
+        if not isinstance(given, Referenced):
+            return cls(**values)
+        return cls(**values | {"potential": given.network, "reference": given.reference, "bound": given.bound})
 
     def as_preset(self) -> Preset:
         """The preset that they are."""
-        return Preset(**_values(self))
+        values = _values(self)
+        if not isinstance(self.reference, NoReference):
+            values["potential"] = Referenced(self.potential, self.reference, self.bound)
+        elif self.bound != Referenced.bound:
+            raise InputError("bound is about the network beside a reference; add one, such as reference:kernel")
+        return Preset(**values)
 
 
 def _values(preset: Preset) -> dict[str, Any]:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nrf.cli.parsing import Folder, Input, say
 from nrf.errors import InputError
 from nrf.files import replaced, require_output, write_atomically
 
+if TYPE_CHECKING:
+    from nrf.fields import Integral
+
 UNSURE = 0.5
-"""A standard error of annealed importance sampling, in nats, beyond which the tail of its weights was not seen."""
+"""A standard error of importance sampling, in nats, beyond which the tail of its weights was not seen."""
 
 
 def sample(
@@ -142,7 +145,8 @@ def score(
         folder: Folder of the run.
         input: Rows to score: .npz, .npy, .csv or .txt, in the units the model was trained in.
         out: Where to write: .csv (row, and potential or log_density), .npy or .npz (array u or log_density).
-        log_density: The log-density in nats, of a model of the learner `levels`; `nrf density` checks it.
+        log_density: The log-density in nats, of a model of the learner `levels` or around a reference; `nrf density`
+            checks it.
         averaged: Use the averaged weights.
         replica: Which model of a run with --replicas, from 0.
     """
@@ -184,7 +188,7 @@ def density(
     """Check the log-density of a trained model: its integral should be 1.
 
     Args:
-        folder: Folder of a run of the learner `levels`.
+        folder: Folder of a run of the learner `levels`, or of a field around a reference.
         chains: Independent chains of annealed importance sampling.
         between: Densities between two noise levels, on the way of a chain.
         moves: Moves of a chain at each of them.
@@ -198,13 +202,15 @@ def density(
     found = trained.normaliser(seed=seed, n_chains=chains, n_between=between, n_moves=moves)
     if found.quadrature is not None:
         say(f"integral by quadrature: {found.quadrature.value:.4g}, its log {found.quadrature.log_value:+.4f} nats")
-    annealed = found.annealed
-    say(
-        f"integral by annealed importance sampling, {chains} chains: {annealed.value:.4g}, "
-        f"its log {annealed.log_value:+.4f} ± {annealed.standard_error:.4f} nats"
-    )
-    if annealed.standard_error > UNSURE:
-        say("that standard error is too large to be trusted; take more of --between, --moves or --chains")
+    annealed, drawn = found.annealed, found.importance
+    if annealed is not None:
+        say(f"integral by annealed importance sampling, {chains} chains: {_with_error(annealed)}")
+        if annealed.standard_error > UNSURE:
+            say("that standard error is too large to be trusted; take more of --between, --moves or --chains")
+    if drawn is not None:
+        say(f"integral by importance sampling from the reference: {_with_error(drawn)}")
+        if drawn.standard_error > UNSURE:
+            say("that standard error is too large to be trusted; the field is far from its reference")
     return 0
 
 
@@ -243,6 +249,10 @@ def interpolate(
     figures.save(figure, out)
     say(f"{pairs} interpolations of {steps} steps: {out}")
     return 0
+
+
+def _with_error(integral: Integral) -> str:
+    return f"{integral.value:.4g}, its log {integral.log_value:+.4f} ± {integral.standard_error:.4f} nats"
 
 
 def _means(told: list[Mapping[str, Any]]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from nrf.fields.annealing import anneal, at_level, denoised, draw_widest, sample
+from nrf.fields.contributions import contributions
 from nrf.fields.detection import Detection, DetectionField, Ground, HeldOut, ground_of, settle
 from nrf.fields.nats import log_density
 from nrf.fields.neighbours import NeighbourField, Neighbours
@@ -57,6 +58,7 @@ __all__ = [
     "at_level",
     "check_normaliser",
     "choose_strength",
+    "contributions",
     "denoised",
     "draw_widest",
     "ground_of",

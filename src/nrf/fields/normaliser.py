@@ -13,6 +13,7 @@ from torch import Tensor
 
 from nrf.errors import InputError
 from nrf.fields.annealing import draw_widest
+from nrf.fields.referenced import ReferencedPotential
 from nrf.fields.references import ReferenceMeasure
 from nrf.models import frozen
 from nrf.networks import NoiseLevelPotential
@@ -22,6 +23,8 @@ STRIP = 65_536
 QUADRATURE_COLUMNS = 3
 REACH = 4.0
 """Standard deviations of the reference that the box of a quadrature reaches by default."""
+SPREAD_DRAWS = 4096
+"""Draws of a reference that its spread is measured by."""
 GOOD_ACCEPTANCE = 0.6
 
 
@@ -43,9 +46,12 @@ class Integral:
 class Normaliser:
     """The integral of one field by every way that there is."""
 
-    annealed: Integral
+    annealed: Integral | None
+    """Of a field with noise levels."""
     quadrature: Integral | None
     """For one to three columns."""
+    importance: Integral | None = None
+    """Of a field without noise levels around a reference: by fresh draws of the reference, as it is and blurred."""
 
 
 @torch.no_grad()
@@ -182,7 +188,7 @@ def _mean_of(weights: Tensor) -> Integral:
 
 
 def check_normaliser(
-    potential: NoiseLevelPotential,
+    potential: NoiseLevelPotential | ReferencedPotential,
     like: Tensor,
     rng: torch.Generator,
     *,
@@ -192,19 +198,28 @@ def check_normaliser(
 ) -> Normaliser:
     """The integral by annealed importance sampling and, where events are up to three columns, by quadrature.
 
+    A potential around a reference that has no noise levels cannot be annealed: draws of the reference, half of them
+    blurred by its own spread, take the place of that.
+
     Args:
-        potential: One noise-level potential, not replicas.
+        potential: One noise-level potential or potential around a reference, not replicas.
         like: As for :func:`annealed_integral`, like the arguments after it.
         rng: All randomness.
         n_chains: Independent chains.
         n_between: Densities between two levels.
         n_moves: Moves at each of them.
     """
+    few = like.ndim == 2 and like.shape[1] <= QUADRATURE_COLUMNS
+    if isinstance(potential, ReferencedPotential):
+        draws = potential.measure.sample(SPREAD_DRAWS, rng)
+        spread = float(draws.flatten(1).std(0).max())
+        with torch.no_grad(), frozen(potential):
+            drawn = importance_integral(potential, potential.measure, rng, sigmas=(0.0, spread))
+            box = draws.mean(0) - REACH * spread, draws.mean(0) + REACH * spread
+            return Normaliser(None, quadrature(potential, box) if few else None, drawn)
     annealed = annealed_integral(potential, like, rng, n_chains=n_chains, n_between=n_between, n_moves=n_moves)
-    if like.ndim != 2 or like.shape[1] > QUADRATURE_COLUMNS:
-        return Normaliser(annealed, None)
     with frozen(potential):
-        return Normaliser(annealed, quadrature(potential.at(0), box_of(potential)))
+        return Normaliser(annealed, quadrature(potential.at(0), box_of(potential)) if few else None)
 
 
 class _Path:

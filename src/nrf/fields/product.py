@@ -101,9 +101,13 @@ class ProductField(nn.Module):
             found = importance_integral(self._unnormalised, measure, rng, n_draws=n_draws, sigmas=sigmas)
         if not math.isfinite(found.log_value):
             raise InputError(f"the integral of this product is not finite: its logarithm is {found.log_value}")
-        self.log_normaliser.fill_(found.log_value)
-        self.known.fill_(True)
+        self.set_normaliser(found.log_value)
         return found
+
+    def set_normaliser(self, log_value: float) -> None:
+        """Take this as log Z, found before."""
+        self.log_normaliser.fill_(log_value)
+        self.known.fill_(True)
 
     def revise(self, x: Tensor, sampler: Sampler, n_steps: int, rng: Rng) -> Tensor:
         """Rows moved by steps of any sampler along this field.

@@ -31,6 +31,8 @@ else:
 
 STRENGTHS = tuple(i / 20 for i in range(21))
 """Values of λ that are compared."""
+NETWORK_ROWS = 2000
+"""Rows that a network inside starts from, at most."""
 
 
 class Tilt(nn.Module):
@@ -68,6 +70,12 @@ class Tilt(nn.Module):
         inner = torch.ones_like(raw) if self.bound is None else 1 - torch.tanh(raw / self.bound).square()
         return (self._strength * apart(inner, self.n)).flatten(0, 1)
 
+    def reset(self) -> None:
+        """As before training is: λ = 1, Z unknown."""
+        self.strength.fill_(1.0)
+        self.log_normaliser.zero_()
+        self.known.fill_(False)
+
     def stacked(self, tilts: Sequence[Self]) -> Self:
         """Those of all replicas."""
         together = copy.deepcopy(self)
@@ -92,7 +100,6 @@ class ReferencedPotential(nn.Module):
         measure: ``r``.
         bound: c; not bounded if not given.
         bias_spread: Of the network's own data-dependent initialisation; it has none if not given.
-        seed: Of all randomness of :meth:`start_from`.
 
     Example:
         >>> from nrf.networks import MLPPotential
@@ -109,11 +116,10 @@ class ReferencedPotential(nn.Module):
         measure: ReferenceMeasure,
         bound: float | None,
         bias_spread: float | None = None,
-        seed: int = 0,
     ) -> None:
         super().__init__()
         self.network, self.measure, self.tilt = network, measure, Tilt(bound)
-        self.bias_spread, self.seed = bias_spread, seed
+        self.bias_spread = bias_spread
         self.sigmas = (0.0,)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -143,10 +149,17 @@ class ReferencedPotential(nn.Module):
             return value, self.measure.gradient(x) + steep * slope
 
     def start_from(self, x: Tensor, rng: torch.Generator | None = None) -> None:
-        """Data-dependent initialisation: fit the reference to rows, and start the network from them if asked to."""
-        self.measure.fit(x, stream(self.seed, "reference") if rng is None else rng)
+        """Data-dependent initialisation: fit the reference to rows, and start the network from them if asked to.
+
+        Args:
+            x: Training rows, all of them; the network starts from some.
+            rng: All randomness; one of seed 0 if not given.
+        """
+        rng = stream(0, "reference") if rng is None else rng
+        self.measure.fit(x, rng)
         if self.bias_spread is not None:
-            data_dependent_init(self.network, x, self.bias_spread, stream(self.seed, "network"))
+            some = x[torch.randperm(len(x), generator=rng)[:NETWORK_ROWS].to(x.device)]
+            data_dependent_init(self.network, some, self.bias_spread, rng)
 
 
 class ReferencedLevels(NoiseLevelPotential):
@@ -160,7 +173,6 @@ class ReferencedLevels(NoiseLevelPotential):
         reference: The Gaussian.
         measure: ``r``.
         bound: c; not bounded if not given.
-        seed: Of all randomness of :meth:`start_from`.
     """
 
     def __init__(
@@ -170,10 +182,14 @@ class ReferencedLevels(NoiseLevelPotential):
         reference: Reference,
         measure: ReferenceMeasure,
         bound: float | None,
-        seed: int = 0,
     ) -> None:
         super().__init__(body, sigmas, reference)
-        self.measure, self.tilt, self.seed = measure, Tilt(bound, len(sigmas)), seed
+        self.measure, self.tilt = measure, Tilt(bound, len(sigmas))
+
+    @property
+    def is_normalised(self) -> bool:
+        """Whether Z was found at every level, by draws of the reference."""
+        return bool(self.tilt.known.all())
 
     def levels(self, x: Tensor, own: Tensor | None = None) -> Tensor:
         """The potential at every level; kernels that :meth:`ReferenceMeasure.own` found may be left out."""
@@ -210,8 +226,9 @@ class ReferencedLevels(NoiseLevelPotential):
             return slope.reshape(x.shape) + self.measure.gradient(x, sigma)
 
     def start_from(self, x: Tensor, rng: torch.Generator | None = None) -> None:
+        """Fit the Gaussian and the reference to rows; all randomness is ``rng``'s, one of seed 0 if not given."""
         super().start_from(x)
-        self.measure.fit(x, stream(self.seed, "reference") if rng is None else rng)
+        self.measure.fit(x, stream(0, "reference") if rng is None else rng)
 
 
 AnyReferenced = ReferencedPotential | ReferencedLevels
@@ -227,10 +244,11 @@ class Referenced:
     """The reference measure."""
     bound: float | None = 5.0
     """The network says at most so many nats; not bounded if not given."""
-    data_init: bool = True
-    """Fit the reference to training rows before training; the network inside starts as its own settings say."""
-    seed: int = 0
-    """Of the randomness of that."""
+
+    @property
+    def data_init(self) -> bool:
+        """The reference is always fitted to training rows; the network inside starts as its own settings say."""
+        return True
 
     @property
     def bias_spread(self) -> float:
@@ -241,9 +259,9 @@ class Referenced:
         """The potential, its reference to be fitted."""
         inner, measure = self.network.build(event_shape), self.reference.build(event_shape)
         if isinstance(inner, NoiseLevelPotential):
-            return ReferencedLevels(inner.body, inner.sigmas, inner.reference, measure, self.bound, self.seed)
+            return ReferencedLevels(inner.body, inner.sigmas, inner.reference, measure, self.bound)
         spread = self.network.bias_spread if self.network.data_init else None
-        return ReferencedPotential(inner, measure, self.bound, spread, self.seed)
+        return ReferencedPotential(inner, measure, self.bound, spread)
 
 
 @dataclass(frozen=True)

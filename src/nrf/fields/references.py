@@ -363,8 +363,10 @@ class MixtureReference:
     """Rows that EM sees, drawn from those given."""
     min_rows: int = 20
     """Rows per component that there must be; fewer components are taken else."""
-    ridge: float = 0.02
-    """Added to the common covariance, as a share of the columns' mean variance. Less for modes narrower than that."""
+    ridge: float | None = None
+    """Added to the common covariance, as a share of the columns' mean variance. If not given, the one of a few under
+    which a fifth of the rows, held out for that, is most likely: narrow modes need little, few rows in many columns
+    more."""
     diagonal_share: float = 0.1
     """How far the common covariance is shrunk to its diagonal."""
     prior_rows: float = 10.0
@@ -373,7 +375,8 @@ class MixtureReference:
     def __post_init__(self) -> None:
         if min(self.n_components, self.max_rows, self.min_rows) < 1:
             raise InputError("n_components, max_rows and min_rows must be at least 1")
-        if not (self.ridge > 0 and 0 <= self.diagonal_share <= 1 and self.prior_rows > 0):
+        ridge = 1.0 if self.ridge is None else self.ridge
+        if not (ridge > 0 and 0 <= self.diagonal_share <= 1 and self.prior_rows > 0):
             raise InputError("ridge and prior_rows must be positive, diagonal_share from 0 to 1")
 
     def build(self, event_shape: Shape) -> ReferenceMeasure:

@@ -97,7 +97,7 @@ def data_dependent_init(module: nn.Module, x: Tensor, spread: float = 0.0, rng: 
         module: A network with weight-normed layers.
         x: A batch of data.
         spread: Standard deviation of the hidden units' biases on top of that, in units of their outputs' own.
-        rng: Source of those biases.
+        rng: Source of those biases, and of all that ``start_from`` draws.
 
     Example:
         >>> net = normalised(nn.Linear(3, 2), "weight")
@@ -107,9 +107,9 @@ def data_dependent_init(module: nn.Module, x: Tensor, spread: float = 0.0, rng: 
         True
     """
 
-    own: Callable[[Tensor], None] | None = getattr(module, "start_from", None)
+    own: Callable[[Tensor, torch.Generator | None], None] | None = getattr(module, "start_from", None)
     if own is not None:
-        own(x)
+        own(x, rng)
         return
 
     def rescale(layer: nn.Module, _: object, out: Tensor) -> Tensor:

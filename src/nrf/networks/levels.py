@@ -218,8 +218,8 @@ class NoiseLevelPotential(nn.Module):
             raise InputError(f"there are noise levels from 0 to {self.n_levels - 1}, got {level}")
         return AtLevel(self, level)
 
-    def start_from(self, x: Tensor) -> None:
-        """Data-dependent initialisation: the reference has mean and covariance of rows."""
+    def start_from(self, x: Tensor, rng: torch.Generator | None = None) -> None:
+        """Data-dependent initialisation: the reference has mean and covariance of rows; nothing is drawn for that."""
         self.reference.fit(x)
 
     def _of_rows(self, level: Level, x: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["presets", "spec", "train", "trained"]
+__all__ = ["presets", "products", "spec", "train", "trained"]
 
 
 def __getattr__(name: str) -> Any:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from nrf.data import Splits, one_class, resolve
 from nrf.deprecation import deprecated
 from nrf.errors import InputError
+from nrf.fields import Referenced
 from nrf.learners import LEARNERS, InclusiveConfig, Learner, LearnerConfig, Revision, as_replicas
 from nrf.models import LatentGenerator
 from nrf.networks import GENERATORS, POTENTIALS, Latent, PotentialConfig, Shape, data_dependent_init
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 else:
     PotentialChoice, GeneratorChoice, SamplerChoice, LearnerChoice = (
         Union[tuple(registry.values())]  # noqa: UP007
-        for registry in (POTENTIALS, GENERATORS, SAMPLERS, LEARNERS)
+        for registry in (POTENTIALS | {"referenced": Referenced}, GENERATORS, SAMPLERS, LEARNERS)
     )
 
 DATA_INIT_ROWS = 2000
@@ -114,8 +115,9 @@ class PairSpec:
         """Set the potential's first scale by training rows, where its configuration asks for that."""
         if self.potential.data_init:
             rng = stream(seed, "data-init")
-            rows = torch.randperm(len(data), generator=rng)[:DATA_INIT_ROWS]
-            data_dependent_init(potential, data[rows.to(data.device)], self.potential.bias_spread, rng)
+            if not isinstance(self.potential, Referenced):  # a reference itself says how many rows it takes
+                data = data[torch.randperm(len(data), generator=rng)[:DATA_INIT_ROWS].to(data.device)]
+            data_dependent_init(potential, data, self.potential.bias_spread, rng)
 
     def _learner(self, potential: nn.Module, generator: LatentGenerator, batch_size: int, seed: int) -> Learner:
         # Channels of images have a value for each pixel, so their batch norm may do with one row.

@@ -14,6 +14,7 @@ from nrf.data import Splits
 from nrf.errors import CheckpointError, InputError, MissingPackageError
 from nrf.files import require_folder
 from nrf.ranks import Ranks
+from nrf.runs.held_out import choose_by, start_over
 from nrf.runs.spec import Preset, load_splits
 from nrf.seeds import require_seed
 from nrf.training import RunFolder, Trainer, use_threads
@@ -108,12 +109,13 @@ def _train(
     data = torch.from_numpy(splits.train).to(_device(ranks.device_of(device)))
     learner = preset.build(data, preset.seeds)
     stored = description | {"event_shape": list(splits.event_shape)}
-    trainer = Trainer(learner, data, preset.train, preset.seeds, folder, stored, ranks)
+    trainer = Trainer(learner, data, preset.train, preset.seeds, folder, stored, ranks, choose_by(preset, data))
     pictures = _pictures(preset, folder, splits) if preset.train.sample_every and ranks.leads else None
     if ranks.leads:
         folder.write_description(description)
     if goes_on:
         trainer.resume()
+        start_over(trainer)
 
     def logged(trainer: Trainer, row: Mapping[str, float]) -> bool:
         if pictures is not None:

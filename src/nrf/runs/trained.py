@@ -15,7 +15,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from nrf.config import from_json
 from nrf.deprecation import deprecated, former_names
 from nrf.errors import CheckpointError, InputError
-from nrf.fields import Normaliser, check_normaliser, draw_widest, log_density
+from nrf.fields import Normaliser, ReferencedPotential, check_normaliser, draw_widest, log_density
+from nrf.fields.referenced import AnyReferenced
 from nrf.learners import LevelsConfig, Revision
 from nrf.learners.base import require_finite
 from nrf.models import LatentGenerator, frozen
@@ -125,7 +126,8 @@ class TrainedModel:
     def log_density(self, x: Array | Tensor) -> Array:
         """``log p(x)`` of each row in nats, where the learner makes the potential a normalised density.
 
-        It is the density of the data blurred by the noise of the smallest level.
+        With noise levels it is the density of the data blurred by the noise of the smallest one. Around a reference it
+        is normalised after the last iteration of a run, whatever the learner.
 
         Args:
             x: Rows, as for :meth:`score_samples`.
@@ -143,13 +145,14 @@ class TrainedModel:
         """``∫ p(x) dx`` by ways that know nothing of how the field was learned: 1 if :meth:`log_density` is right.
 
         Args:
-            seed: Seed of annealed importance sampling.
-            n_chains: Its independent chains.
+            seed: Seed of annealed importance sampling, or of the draws of a reference.
+            n_chains: Independent chains of the first.
             n_between: Its densities between two noise levels.
             n_moves: Its moves at each of them.
 
         Returns:
-            Its answer with a standard error and, for up to three columns, that of a quadrature.
+            With noise levels the answer of annealed importance sampling, without them that of importance sampling from
+            the reference, each with a standard error; and, for up to three columns, that of a quadrature.
 
         Raises:
             InputError: The potential is known up to a constant only.
@@ -338,14 +341,19 @@ class TrainedModel:
             )
             raise InputError(f"{name} trained no generator to draw from; {other}")
 
-    def _require_density(self) -> NoiseLevelPotential:
-        """The potential, if the learner has normalised it."""
+    def _require_density(self) -> NoiseLevelPotential | ReferencedPotential:
+        """The potential, if the learner or draws of a reference have normalised it."""
         learner = self.preset.learner
+        if isinstance(self.potential, AnyReferenced) and self.potential.is_normalised:
+            return self.potential
         if not isinstance(learner, LevelsConfig):
+            if isinstance(self.potential, AnyReferenced) and self.potential.measure.normalised:
+                raise InputError("a field around a reference is normalised at the end of its run, which is not reached")
             name = type(learner).__name__.removesuffix("Config")
             raise InputError(
                 f"{name} learns a potential that is known up to a constant only; a log-density in nats has the learner "
-                "`levels`, as in the presets gmm-levels, digits-levels and mnist-levels"
+                "`levels`, as in the presets gmm-levels, digits-levels and mnist-levels, and any field around a "
+                "reference (reference:kernel)"
             )
         return require_levels(self.potential)
 

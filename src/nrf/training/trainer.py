@@ -123,6 +123,8 @@ class Trainer:
         folder: Where the run lives; without one nothing is written.
         description: Stored in each checkpoint: what it takes to build the models again.
         ranks: The processes that train together; each has all of the arguments.
+        at_end: Called after the last iteration, before its line of metrics, which has what it returns, and before its
+            checkpoint.
     """
 
     def __init__(
@@ -134,6 +136,7 @@ class Trainer:
         folder: RunFolder | None = None,
         description: Mapping[str, Any] | None = None,
         ranks: Ranks = ALONE,
+        at_end: Callable[[Trainer], Mapping[str, float]] | None = None,
     ) -> None:
         self.learner, self.config, self.folder, self.description = learner, config, folder, description or {}
         if config.channels_last:
@@ -146,7 +149,7 @@ class Trainer:
         self.health = None
         if watched is not None:
             self.health = Health(learner, watched, data, self.batches.batch_size, seeds)
-        self.rollbacks = 0
+        self.rollbacks, self._at_end = 0, at_end
         self._least_gap: float | None = None
         self._good: ckpt.Checkpoint | None = None
         self.total = config.length(self.batches.per_epoch)
@@ -410,6 +413,8 @@ class Trainer:
             gap = training_gap(means)
             if gap is not None and self._settled:
                 self._least_gap = gap if self._least_gap is None else min(gap, self._least_gap)
+        if self._at_end is not None and self.step == self.total:
+            row |= self._at_end(self)
         if self.folder is not None and self.ranks.leads:
             self.folder.append_metrics(row)
         self._sums, self._count = {}, 0

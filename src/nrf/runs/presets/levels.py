@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from nrf.fields import MixtureReference, Referenced
 from nrf.learners import LevelsConfig, Revision
 from nrf.networks import LevelsCNNPotential, LevelsMLPPotential, MLPGenerator
 from nrf.runs.spec import DataConfig, Preset
@@ -12,7 +13,7 @@ from nrf.training import TrainConfig
 
 
 def levels() -> dict[str, Preset]:
-    """The mixture, alone and with a generator on top; the small digits; MNIST."""
+    """The mixture, alone, around a reference, and with a generator on top; the small digits; MNIST."""
     # 0.3 σ_0² is the step at the smallest level, and steps grow with the level's variance.
     mixture = Preset(
         data=DataConfig("gmm"),
@@ -32,6 +33,12 @@ def levels() -> dict[str, Preset]:
             checkpoint_every=1000,
             threads=1,
         ),
+    )
+    # A mixture fitted by EM is the reference, and a tenth of the rows says how much of the network is kept beside it.
+    reference = replace(
+        mixture,
+        potential=Referenced(mixture.potential, MixtureReference()),
+        train=replace(mixture.train, iterations=1000, watch_share=0.1),
     )
     # From a wide level a chain forgets where it began, and with it the code; from a narrow one it stays in its mode.
     # Neither covers the mixture (docs/presets.md): this preset is there to measure that.
@@ -59,6 +66,7 @@ def levels() -> dict[str, Preset]:
     )
     return {
         "gmm-levels": mixture,
+        "gmm-reference": reference,
         "gmm-levels-generator": generator,
         "digits-levels": digits,
         "mnist-levels": mnist,
