@@ -16,7 +16,7 @@ from nrf.seeds import stream
 
 HELD_SHARE, MOST_HELD, FEWEST_HELD = 0.2, 2000, 5
 """Training rows that are kept out of training, to judge the network by; with fewer there is none."""
-PATIENCE = 4
+PATIENCE = 8
 """Lines of metrics without a gain after which training ends."""
 LEAST_GAIN = 1e-3
 """Nats per row that count as a gain."""

@@ -145,6 +145,17 @@ class Replicas:
         still = self._still()
         return lambda rows: self._by_chunks(self._potentials_of, still, rows)
 
+    @property
+    def has_density(self) -> bool:
+        """Whether there is a density with a known normaliser."""
+        return isinstance(self.settled, DetectionField)
+
+    def log_densities(self) -> Callable[[Tensor], Tensor]:
+        """The log-density of each row under each replica, as a function for many calls."""
+        still = self._still()
+        assert isinstance(still, DetectionField)
+        return lambda rows: self._by_chunks(lambda field, x: self._learned_of(field, self.seen(x)), still.density, rows)
+
     def _potentials_of(self, still: nn.Module, rows: Tensor) -> Tensor:
         seen = self.seen(rows)
         if not self.surprises:
