@@ -18,7 +18,7 @@ from nrf.detect.calibration import FALSE_ALARM_RATE, SMALLEST_SPLIT, CalibratedO
 from nrf.detect.checkup import check_field, check_training
 from nrf.detect.defaults import ColumnField, field_spec, spacing_of, spec_for
 from nrf.detect.fitted import Calibrated, Combine, Fitted, Own, Provenance, calibrate
-from nrf.detect.products import PATIENCE, Judge, Parts, neighbours_of
+from nrf.detect.products import PATIENCE, Judge, Parts
 from nrf.detect.replicas import Replicas, train_replicas
 from nrf.detect.rows import RowReader
 from nrf.detect.settings import Training
@@ -253,13 +253,12 @@ class _Judged(_Attempts):
 
     def __init__(self, job: Job, watch: Watch | None) -> None:
         super().__init__(job, watch)
-        self.parts = Parts.of(job.rows.seen, job.rows.seeds[0])
+        self.parts = Parts.of(job.rows.seen, job.rows.seeds[0], job.before if job.add else None)
         self.data = self.parts.learned
 
     def build(self, spec: PairSpec) -> Replicas:
         replicas = super().build(spec)
-        before = neighbours_of(self.job.before) if self.job.add else None
-        self.judge = Judge(replicas, spec, self.parts, self.job.rows.seeds, before)
+        self.judge = Judge(replicas, spec, self.parts, self.job.rows.seeds)
         return replicas
 
     def on_log(self, trainer: Trainer, row: Mapping[str, float]) -> bool:

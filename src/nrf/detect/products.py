@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
@@ -10,12 +11,14 @@ import torch
 from torch import Tensor
 
 from nrf.detect.replicas import Replicas
-from nrf.fields import Choice, DetectionField, Ground, HeldOut, NeighbourField, ground_of, settle
+from nrf.fields import Choice, DetectionField, Ground, HeldOut, ground_of, settle
 from nrf.runs.spec import PairSpec
 from nrf.seeds import stream
 
 HELD_SHARE, MOST_HELD, FEWEST_HELD = 0.2, 2000, 5
 """Training rows that are kept out of training, to judge the network by; with fewer there is none."""
+MOST_REMEMBERED = 6000
+"""Rows that a fit goes on with beside those it is given, and with them, at most."""
 PATIENCE = 8
 """Lines of metrics without a gain after which training ends."""
 LEAST_GAIN = 1e-3
@@ -28,41 +31,55 @@ class Parts:
 
     rows: Tensor
     """All of them."""
+    n_rows: int
+    """How many rows they stand for."""
     learned: Tensor
     held: Tensor | None
 
     @classmethod
-    def of(cls, rows: Tensor, seed: int) -> Parts:
-        """Keep a fifth out, at random."""
+    def of(cls, rows: Tensor, seed: int, before: Replicas | None = None) -> Parts:
+        """Keep a fifth out, at random.
+
+        Args:
+            rows: New rows.
+            seed: Of all randomness.
+            before: Replicas of a fit that these rows come beside.
+        """
+        rng = stream(seed, "parts")
+        rows, n_rows = pooled(rows, before, rng)
         n_held = min(int(HELD_SHARE * len(rows)), MOST_HELD)
         if n_held < FEWEST_HELD:
-            return cls(rows, rows, None)
-        order = torch.randperm(len(rows), generator=stream(seed, "held out")).to(rows.device)
-        return cls(rows, rows[order[n_held:]], rows[order[:n_held]])
+            return cls(rows, n_rows, rows, None)
+        order = torch.randperm(len(rows), generator=rng).to(rows.device)
+        return cls(rows, n_rows, rows[order[n_held:]], rows[order[:n_held]])
 
 
-def neighbours_of(replicas: Replicas | None) -> NeighbourField | None:
-    """The neighbours that replicas score by, if they do."""
-    field = None if replicas is None else replicas.module("potential")
-    return field.neighbours if isinstance(field, DetectionField) else None
+def pooled(rows: Tensor, before: Replicas | None, rng: torch.Generator) -> tuple[Tensor, int]:
+    """Rows with those that an earlier fit remembers among them, and how many rows they stand for.
 
-
-def pooled(rows: Tensor, before: NeighbourField | None, rng: torch.Generator) -> tuple[Tensor, int]:
-    """Rows with the anchors of a fit before among them, and how many rows those stand for.
-
-    Each anchor counts for as many rows as it was drawn from.
+    What it remembers are its anchors, each of which counts for as many rows as it was drawn from; or, of a field without
+    neighbours, draws of its reference.
 
     Args:
         rows: New rows.
-        before: Neighbours of the fit that these rows come beside, if there is one.
+        before: Replicas of the fit that these rows come beside, if there is one.
         rng: All randomness.
     """
-    if before is None:
+    field = None if before is None else before.module("potential")
+    if not isinstance(field, DetectionField):
         return rows, len(rows)
-    anchors, n_before = before.anchors.flatten(0, -2).to(rows), int(before.n_rows.flatten()[0])
-    weights = torch.cat([torch.full((len(anchors),), n_before / len(anchors)), torch.ones(len(rows))])
-    drawn = torch.multinomial(weights, min(len(weights), before.config.max_anchors), generator=rng)
-    return torch.cat([anchors, rows])[drawn.to(rows.device)], n_before + len(rows)
+    n_before = int(field.standing.n_rows.flatten()[0])
+    if field.neighbours is None:
+        n = field.density.tilt.n
+        remembered = field.density.measure.sample(n * math.ceil(min(n_before, MOST_REMEMBERED) / n), rng)
+    else:
+        remembered = field.neighbours.anchors
+        remembered = remembered if remembered.ndim == 2 else remembered[0]  # replicas have rows in common
+    weights = torch.cat([torch.full((len(remembered),), n_before / len(remembered)), torch.ones(len(rows))])
+    # The largest of u^(1/w), with u uniform, are a draw without replacement, each in proportion to its weight.
+    keys = torch.log(torch.rand(len(weights), generator=rng)) / weights
+    drawn = keys.topk(min(len(weights), MOST_REMEMBERED)).indices
+    return torch.cat([remembered.to(rows), rows])[drawn.to(rows.device)], n_before + len(rows)
 
 
 class Judge:
@@ -73,23 +90,16 @@ class Judge:
         spec: What they were built by.
         parts: Their rows.
         seeds: One a replica.
-        before: Neighbours of a fit that these rows come beside.
     """
 
-    def __init__(
-        self, replicas: Replicas, spec: PairSpec, parts: Parts, seeds: Sequence[int], before: NeighbourField | None
-    ) -> None:
+    def __init__(self, replicas: Replicas, spec: PairSpec, parts: Parts, seeds: Sequence[int]) -> None:
         self.replicas, self.spec, self.seeds = replicas, spec, seeds
         self.held: list[HeldOut | None] = []
         self.grounds: list[Ground] = []
         for one, seed in zip(self._alone(), seeds, strict=True):
-            rng = stream(seed, "ground", device="cpu")
+            rng = stream(seed, "ground")
             self.held.append(None if parts.held is None else HeldOut(one.density, parts.held, rng))
-            rows, n_rows = pooled(parts.rows, before, rng)
-            ground = ground_of(one, rows, rng)
-            if ground.neighbours is not None:
-                ground.neighbours.n_rows.fill_(n_rows)
-            self.grounds.append(ground)
+            self.grounds.append(ground_of(one, parts.rows, parts.n_rows, rng))
         self.best_gain, self.best_step, self._best = 0.0, 0, self._state()
 
     def look(self, step: int) -> dict[str, float]:

@@ -234,8 +234,13 @@ class Replicas:
         """Take over the weights of replicas trained before."""
         if before.count != self.count:
             raise InputError(f"n_estimators was {before.count} and is {self.count} now; a warm start keeps it")
+        if type(before.learner) is not type(self.learner):
+            raise InputError("the fit before had another field; a warm start keeps it")
         for name, module in self.learner.modules.items():
-            module.load_state_dict(before.learner.modules[name].state_dict())
+            there = before.learner.modules[name]
+            if isinstance(module, DetectionField) and isinstance(there, DetectionField):
+                module, there = module.density.body, there.density.body  # the reference is that of the rows
+            module.load_state_dict(there.state_dict())
 
     def packed(self) -> dict[str, Any]:
         """All values, without the modules that hold them."""

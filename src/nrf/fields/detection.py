@@ -89,25 +89,26 @@ class Standing(nn.Module):
 
     middle: Tensor
     spread: Tensor
-    known: Tensor
+    n_rows: Tensor
+    """Rows that the field knows; 0 before it is settled."""
 
     def __init__(self) -> None:
         super().__init__()
         self.n = 1
         self.register_buffer("middle", torch.zeros(()))
         self.register_buffer("spread", torch.ones(()))
-        self.register_buffer("known", torch.zeros((), dtype=torch.bool))
+        self.register_buffer("n_rows", torch.zeros((), dtype=torch.int64))
 
     @property
     def is_known(self) -> bool:
         """Whether it was fitted."""
-        return bool(self.known.all())
+        return bool((self.n_rows > 0).all())
 
-    def fit(self, values: Tensor) -> None:
-        """Take mean and deviation of log-densities of normal rows; of one model."""
+    def fit(self, values: Tensor, n_rows: int) -> None:
+        """Take mean and deviation of log-densities of normal rows; of one model, which knows so many rows."""
         self.middle.copy_(values.mean())
         self.spread.copy_(values.std(correction=0).clamp_min(LEAST_SPREAD))
-        self.known.fill_(True)
+        self.n_rows.fill_(n_rows)
 
     def forward(self, values: Tensor) -> Tensor:
         z = self._z(values)
@@ -194,17 +195,26 @@ class Ground(NamedTuple):
     """What a field that scores stands on, fitted to all rows."""
 
     rows: Tensor
+    n_rows: int
+    """How many rows those stand for."""
     measure: ReferenceMeasure
     neighbours: NeighbourField | None
 
 
-def ground_of(potential: DetectionField, rows: Tensor, rng: torch.Generator) -> Ground:
-    """Fit copies of a model's reference and neighbours to rows; all randomness comes from ``rng``."""
+def ground_of(potential: DetectionField, rows: Tensor, n_rows: int, rng: torch.Generator) -> Ground:
+    """Fit copies of a model's reference and neighbours to rows.
+
+    Args:
+        potential: One model.
+        rows: All rows.
+        n_rows: How many rows those stand for.
+        rng: All randomness.
+    """
     measure, neighbours = copy.deepcopy(potential.density.measure), copy.deepcopy(potential.neighbours)
     measure.fit(rows, rng)
     if neighbours is not None:
         neighbours.fit(rows, rng)
-    return Ground(rows, measure, neighbours)
+    return Ground(rows, n_rows, measure, neighbours)
 
 
 @torch.no_grad()
@@ -225,10 +235,10 @@ def settle(potential: DetectionField, held: HeldOut | None, ground: Ground, rng:
     density.tilt.strength.fill_(choice.strength)
     if held is not None:
         normalise(density, rng)
-        potential.standing.fit(log_density(density, held.rows))
+        potential.standing.fit(log_density(density, held.rows), ground.n_rows)
     density.measure = ground.measure
     normalise(density, rng)
     if held is None:
-        potential.standing.fit(log_density(density, ground.rows))
+        potential.standing.fit(log_density(density, ground.rows), ground.n_rows)
     potential.neighbours = ground.neighbours
     return choice

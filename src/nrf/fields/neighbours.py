@@ -13,7 +13,7 @@ import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -91,13 +91,14 @@ class NeighbourField(nn.Module):
         True
     """
 
+    GROWS: ClassVar = {"anchors": -2, "own": -1}
+    """Which dimension of a buffer has the length of what was fitted, the same for all."""
+
     anchors: Tensor
     own: Tensor
     epsilon: Tensor
     middle: Tensor
     spread: Tensor
-    n_rows: Tensor
-    """Rows that the anchors were drawn from."""
 
     def __init__(self, event_shape: Shape, config: Neighbours) -> None:
         super().__init__()
@@ -107,7 +108,6 @@ class NeighbourField(nn.Module):
         self.register_buffer("epsilon", torch.ones(()))
         self.register_buffer("middle", torch.zeros(()))
         self.register_buffer("spread", torch.ones(()))
-        self.register_buffer("n_rows", torch.zeros((), dtype=torch.int64))
 
     @torch.no_grad()
     def fit(self, rows: Tensor, rng: torch.Generator) -> None:
@@ -117,7 +117,6 @@ class NeighbourField(nn.Module):
             raise InputError(f"neighbours need at least 2 rows, got {len(flat)}")
         n = self.config.n_anchors(len(flat), flat.shape[1])
         self.anchors = flat[torch.randperm(len(flat), generator=rng)[:n].to(flat.device)]
-        self.n_rows.fill_(len(flat))
         self.own = flat.new_zeros(n)
         first = self._near(self.anchors).distances[0, :, 0]
         apart_from_others = first[first > 0]
