@@ -81,7 +81,7 @@ def check_field(
     n_iter: int,
     warn: Callable[[str], None],
 ) -> dict[str, float] | None:
-    """How well a field of neighbours and density tells held-out rows from anomalies made of them, and its network's part.
+    """How well a field of neighbours and density tells held-out rows from anomalies made of them; its network's part.
 
     Args:
         settled: As they will be used.
@@ -93,7 +93,8 @@ def check_field(
 
     Returns:
         ``synthetic_auroc``; and of networks that were trained ``strength``, λ, and ``held_out_gain``, what they add to
-        the log-likelihood of held-out rows, in nats, with ``held_out_gain_error``. None with fewer than 20 held-out rows.
+        the log-likelihood of held-out rows, in nats, with ``held_out_gain_error``. None with fewer than 20 held-out
+        rows.
     """
     found = {}
     if n_iter > 0:

@@ -66,7 +66,14 @@ class EncodedRows:
 
 
 def encode_rows(
-    reader: RowReader, X: Any, learned: Places, held: Places, state: np.random.RandomState, n_estimators: int, *, jitter: bool = True
+    reader: RowReader,
+    X: Any,
+    learned: Places,
+    held: Places,
+    state: np.random.RandomState,
+    n_estimators: int,
+    *,
+    jitter: bool = True,
 ) -> EncodedRows:
     """Encode rows for training.
 
@@ -266,7 +273,7 @@ class _Judged(_Attempts):
         found = self.judge.look(trainer.step)
         if self.watch is not None:
             self.judge.settle(best=False)
-        stop = super().on_log(trainer, row | found)
+        stop = super().on_log(trainer, {**row, **found})
         return stop or trainer.step - self.judge.best_step >= PATIENCE * trainer.config.log_every
 
     def end(self) -> None:

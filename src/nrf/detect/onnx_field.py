@@ -16,7 +16,6 @@ from nrf.fields.neighbours import TIE
 from nrf.fields.references import Components
 from nrf.networks.levels import Reference
 
-
 FARTHEST = 1e18
 """A distance beyond all others; its square is a 32-bit float."""
 
@@ -94,7 +93,9 @@ class FieldNodes:
 
     def standing(self, standing: Standing, b: str) -> str:
         """Where log-densities stand among those of normal rows."""
-        z = self.add("Div", self.add("Sub", b, self.number(float(standing.middle))), self.number(float(standing.spread)))
+        z = self.add(
+            "Div", self.add("Sub", b, self.number(float(standing.middle))), self.number(float(standing.spread))
+        )
         tail = self.number(-TAIL)
         below = self.add("Max", self.add("Sub", tail, z), self.number(0.0))
         bent = self.add("Sub", tail, self.add("Log", self.add("Add", below, self.number(1.0))))

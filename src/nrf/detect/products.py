@@ -1,4 +1,4 @@
-"""Training the detector's own field: a density around a mixture, which held-out rows judge, and neighbours beside it."""
+"""Training the detector's own field: a density around a mixture, judged by held-out rows, and neighbours beside it."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ class Parts:
 def pooled(rows: Tensor, before: Replicas | None, rng: torch.Generator) -> tuple[Tensor, int]:
     """Rows with those that an earlier fit remembers among them, and how many rows they stand for.
 
-    What it remembers are its anchors, each of which counts for as many rows as it was drawn from; or, of a field without
-    neighbours, draws of its reference.
+    What it remembers are its anchors, each of which counts for as many rows as it was drawn from; or, of a field
+    without neighbours, draws of its reference.
 
     Args:
         rows: New rows.

@@ -1,8 +1,8 @@
 """The field of the detector: neighbours times a density, a network around a mixture of Gaussians.
 
 ``u(x) = (a(x) + w b(x)) / (1 + w)``, where ``a`` is the field of neighbours and ``b`` the log-density in nats, less its
-mean over held-out rows, by its standard deviation there; both are about a standard normal's on normal rows. Where ``b`` is
-below −3 its logarithm counts: one factor alone must not decide everything.
+mean over held-out rows, by its standard deviation there; both are about a standard normal's on normal rows. Where ``b``
+is below −3 its logarithm counts: one factor alone must not decide everything.
 
 The density is ``log r(x) + λ u(x) − log Z`` (:mod:`nrf.fields.referenced`). λ is what held-out rows ask for, so a
 network that has learned nothing has no say, and the field is that of its reference and of the neighbours: a floor.
@@ -85,7 +85,7 @@ class DetectionField(nn.Module):
 
 
 class Standing(nn.Module):
-    """``(b − m) / s``, with the logarithm of what is below −3: where a log-density stands among those of normal rows."""
+    """``(b − m) / s``, the logarithm of what is below −3: where a log-density stands among those of normal rows."""
 
     middle: Tensor
     spread: Tensor
@@ -221,8 +221,8 @@ def ground_of(potential: DetectionField, rows: Tensor, n_rows: int, rng: torch.G
 def settle(potential: DetectionField, held: HeldOut | None, ground: Ground, rng: torch.Generator) -> Choice:
     """Make of a learned density the field that scores.
 
-    Held-out rows choose λ, and say where log-densities of normal rows lie. Then all rows count: reference and neighbours
-    become those of the ground, and the normaliser is found.
+    Held-out rows choose λ, and say where log-densities of normal rows lie. Then all rows count: reference and
+    neighbours become those of the ground, and the normaliser is found.
 
     Args:
         potential: One model, after training; it is changed.

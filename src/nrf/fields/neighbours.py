@@ -1,7 +1,7 @@
 """A field of neighbours: how far away the nearest known rows are, and how far apart those lie themselves.
 
-``u(x) = −(mean_i log(d_i + ε) − s · mean_i ℓ_i − m) / t`` over the k nearest anchors, with ``ℓ_i`` the same mean of logs at
-anchor ``i``, of its own neighbours: a row counts as odd where its neighbours are farther from it than from each other.
+``u(x) = −(mean_i log(d_i + ε) − s · mean_i ℓ_i − m) / t`` over the k nearest anchors, where ``ℓ_i`` is the same mean of
+logs at anchor ``i``, of its own neighbours: a row is odd where its neighbours are farther from it than from each other.
 ``m`` and ``t`` are mean and standard deviation of that over the anchors, each left out of its own neighbours.
 
 It learns nothing that could go wrong, and it has no normaliser: far out it falls like a power of the distance.
@@ -70,7 +70,7 @@ class Near(NamedTuple):
     distances: Tensor
     places: Tensor
     own: Tensor
-    """Mean of the neighbours' own mean logs, ``(replicas, rows)``; neighbours that are equally far share their place."""
+    """Mean of the neighbours' own mean logs, ``(replicas, rows)``; those that are equally far share their place."""
 
 
 class NeighbourField(nn.Module):

@@ -31,7 +31,12 @@ if TYPE_CHECKING:
 else:
     PotentialChoice, GeneratorChoice, SamplerChoice, LearnerChoice = (
         Union[tuple(registry.values())]  # noqa: UP007
-        for registry in (POTENTIALS | {"referenced": Referenced, "detection": Detection}, GENERATORS, SAMPLERS, LEARNERS)
+        for registry in (
+            POTENTIALS | {"referenced": Referenced, "detection": Detection},
+            GENERATORS,
+            SAMPLERS,
+            LEARNERS,
+        )
     )
 
 DATA_INIT_ROWS = 2000
