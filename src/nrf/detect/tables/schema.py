@@ -89,7 +89,7 @@ class Schema:
         max_levels: int = 64,
         hash_buckets: int = 32,
         names: Sequence[str] | None = None,
-        scaling: Scaling = "quartiles",
+        scaling: Scaling = "auto",
         categorical: Sequence[str | int] = (),
         keep: Sequence[str | int] = (),
     ) -> Schema:
