@@ -173,11 +173,14 @@ def test_a_constant_is_the_same_in_another_precision(fit_in, wide):
             assert mixed_encoder.encode(table)[:, -1].tolist() == [count] * 20
 
 
-def test_infinite_numbers_are_large_ones():
-    encoder = Schema.fit([[1.0], [2.0], [5.0]])
+@pytest.mark.parametrize(
+    ("scaling", "tail", "far"), [("quartiles", [], 100), ("auto", [], 29.9), ("auto", [9.0] * 20 + [1e6], 29.9)]
+)
+def test_infinite_numbers_are_large_ones(scaling, tail, far):
+    encoder = Schema.fit(np.array([1.0, 2.0, 5.0, *tail])[:, None], scaling=scaling)
     out = session(encoder).run(None, {"input": np.array([[np.inf], [-np.inf]], dtype=np.float32)})[0]
     assert np.isfinite(out).all()
-    assert out[0, 0] > 100 > -100 > out[1, 0]
+    assert out[0, 0] > far > -far > out[1, 0]
 
 
 def test_every_kind():

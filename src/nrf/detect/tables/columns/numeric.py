@@ -6,6 +6,7 @@ import datetime as dt
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -82,7 +83,7 @@ class NumericColumn(ScaledColumn):
             return value
         return round(value, 0 if self.integer else self._digits)
 
-    @property
+    @cached_property
     def _digits(self) -> int:
         if self.decimals is not None:
             return self.decimals

@@ -90,10 +90,6 @@ class ScaledColumn(Column):
         return Knots(self.knots, self.scores).table()
 
     @cached_property
-    def _stacked(self) -> Stacked:
-        return Stacked.of([self.table])
-
-    @cached_property
     def _inverse(self) -> Inverse:
         return Inverse.of(self.table)
 
@@ -118,7 +114,8 @@ class ScaledColumn(Column):
         """How far from 0 the numbers are."""
         size = TAIL + abs(self.centre) / self.scale
         if self.knots:
-            size = max(TAIL, float(np.quantile(self._gains * self._ends / self.scale, MOST_PIECES)))
+            with np.errstate(over="ignore"):
+                size = max(TAIL, float(np.quantile(self._gains * self._ends / self.scale, MOST_PIECES)))
         return (min(size, LARGEST_SIZE), *super().sizes[1:])
 
     @property
@@ -129,7 +126,7 @@ class ScaledColumn(Column):
     @property
     def _ends(self) -> Doubles:
         """The numbers at the ends of these pieces that are farther from 0."""
-        x = np.abs(self.centre + self.scale * self.table[0])
+        x = np.abs(np.clip(self.centre + self.scale * self.table[0], self.low, self.high))
         return np.asarray(np.maximum(x[1:], x[:-1]))
 
     @property
@@ -212,7 +209,7 @@ class ScaledColumn(Column):
         if self.mean is None:
             return float(squash(z))
         if self.knots:
-            z = float(self._stacked.encode(np.array([[z]]))[0, 0])
+            z = float(squash(z) + np.interp(z, *self.table[:2])) / 2
         return min(max(z, -BOUND), BOUND)
 
     def snap(self, outputs: Sequence[float]) -> list[float]:
