@@ -82,7 +82,7 @@ def test_many_values_have_256_knots_at_most(name):
     assert 200 < len(c.knots) == len(c.scores) <= 256
     ends = np.sort((x - c.mean) / c.scale)[[0, 1, 7, -8, -2, -1]]
     assert set(ends) <= set(c.knots)  # the farthest values have their own
-    np.testing.assert_allclose([c.encoded(v) for v in x[:500]], expected(x)[:500], atol=0.02)
+    np.testing.assert_allclose([c.encoded(v) for v in x[:500]], expected(x)[:500], atol=0.05)
 
 
 @pytest.mark.parametrize(("outlier", "heavy"), [(3.5, False), (8.0, True)])
@@ -126,7 +126,7 @@ def test_missing_values_are_the_mean_or_the_median_of_a_heavy_column():
     assert (values["x0"], values["x1"]) == (4, pytest.approx(np.median(x[10:, 1]), rel=1e-5))
 
 
-# ------------------------------------------------------------------------------------------------------------ two values
+# ----------------------------------------------------------------------------------------------------------- two values
 
 
 @pytest.mark.parametrize("share", [0.5, 0.02])
@@ -151,7 +151,7 @@ def test_numbers_of_two_values(share):
     assert not dataclasses.replace(c, binary=False).two_valued
 
 
-# -------------------------------------------------------------------------------------------------------------- decoding
+# ------------------------------------------------------------------------------------------------------------- decoding
 
 
 @pytest.mark.parametrize("name", HEAVY)
@@ -307,7 +307,7 @@ def test_few_rows(n):
         c = fit(x)
         assert not c.knots
         assert np.isfinite([c.encoded(float(v)) for v in x]).all()
-        assert np.ptp([c.encoded(float(v)) for v in x]) > 1
+        assert np.ptp([c.encoded(float(v)) for v in x]) >= 1
 
 
 def test_a_constant_with_missing_values():
