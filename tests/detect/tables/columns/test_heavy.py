@@ -232,6 +232,7 @@ def test_sizes_say_how_much_rounding_moves_outputs():
         (HEAVY["tiny"], True),
         (HEAVY["huge"], True),
         (np.r_[np.zeros(50), np.full(50, 1.0), np.full(50, 1.0 + 1e-9), 1e3], True),  # one number in 32 bits
+        (np.r_[np.repeat(np.arange(30.0), 5), np.full(5, 7 + 1e-9), 1e4], True),  # two of many knots are
     ],
 )
 def test_numbers_that_need_doubles(x, wide):
