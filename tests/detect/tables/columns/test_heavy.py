@@ -10,7 +10,7 @@ import warnings
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.special import ndtri
 from scipy.stats import rankdata
@@ -330,6 +330,8 @@ OTHERS = st.lists(st.one_of(ANY, st.floats(-1e6, 1e6)), min_size=0, max_size=3)
 
 
 @settings(max_examples=200, deadline=None)
+@example([0.0], [3.402823364973241e38], 8, [])  # rounded to the largest number of 32 bits
+@example([0.0], [3.402823364973241e38], 1, [])
 @given(CORE, OTHERS, st.integers(1, 40), st.lists(ANY, max_size=3))
 def test_whatever_the_tails_are(core, others, copies, later):
     x = np.array(core * copies + others)[:, None]

@@ -63,7 +63,7 @@ class NumericColumn(ScaledColumn):
     def needs_double(self) -> bool:
         """Whether floats of 32 bits would round the numbers by more than a 100,000th of their scale."""
         far = max(abs(self.low), abs(self.high))
-        if far >= float(np.finfo(np.float32).max):  # the largest has no next one
+        if far >= (1 - 2.0**-24) * float(np.finfo(np.float32).max):  # rounded to the largest, which has no next one
             return True
         if self.integer and far <= 2**24:
             return False
