@@ -67,7 +67,7 @@ def fit(
     n_estimators: int = 1,
     max_iter: int | None = None,
     max_levels: int = 64,
-    scaling: Literal["quartiles", "deviation"] = "quartiles",
+    scaling: Literal["auto", "quartiles", "deviation"] = "auto",
     keep_examples: bool = False,
     device: str = "cpu",
     seed: int = 0,
@@ -97,7 +97,8 @@ def fit(
         n_estimators: Models trained at once, whose scores are averaged.
         max_iter: Iterations of training, instead of a number chosen by the number of rows.
         max_levels: Columns of strings with more levels than this are hashed.
-        scaling: Divide numbers by the distance of their quartiles, or by their standard deviation.
+        scaling: What numbers are measured in: standard deviations, and ranks where tails are heavy (auto), the distance
+            of their quartiles, or standard deviations alone; the last two with a logarithm beyond three of them.
         keep_examples: Store the held-out rows with the detector, in a file that only you can read, so that explanations
             have typical rows to point to.
         device: Where to compute: cpu, cuda, …

@@ -75,9 +75,11 @@ class NRFDetector(OldNames, Thresholds, OutlierMixin, BaseEstimator):  # type: i
         categorical: Columns, by name or place, whose values are levels whatever they look like: zip codes, zones.
         keep: Columns to keep though they look like identifiers, which are left out otherwise, with a warning: levels
             nearly all distinct, free text, running numbers, dates at equal steps.
-        scaling: Numbers are divided by the distance of their ``quartiles``, which no wild value moves, or by their
-            standard ``deviation``, for columns in which half of all rows lie closely together, such as a network's
-            answers.
+        scaling: What numbers and dates are measured in. ``auto``: standard deviations from the mean; in columns with
+            heavy tails (a mean fourth power above 6) the mean of that, with a logarithm beyond ±3, and of the normal
+            score of the value's rank in training. ``quartiles``: distances from the median over that of the quartiles,
+            which no wild value moves, with a logarithm beyond ±3. ``deviation``: the same over the standard deviation,
+            for columns in which half of all rows lie closely together, such as a network's answers.
         warm_start: ``fit`` goes on from the networks of the fit before, with its encoding.
         keep_examples: ``save`` stores the calibration rows, which are records of the training table, beside their
             scores. By default it stores the scores alone: a detector that was loaded then explains rows without typical
@@ -141,7 +143,7 @@ class NRFDetector(OldNames, Thresholds, OutlierMixin, BaseEstimator):  # type: i
         max_levels: int = 64,
         categorical: Sequence[str | int] | None = None,
         keep: Sequence[str | int] | None = None,
-        scaling: Scaling = "quartiles",
+        scaling: Scaling = "auto",
         warm_start: bool = False,
         keep_examples: bool = False,
         callbacks: Sequence[Callback] | None = None,

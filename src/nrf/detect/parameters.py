@@ -44,7 +44,7 @@ def check_parameters(detector: NRFDetector) -> None:
         if not (is_count(value) or (value is None and name == "max_iter")):
             raise InputError(f"{name} must be a whole number from 1 on, got {value!r}")
     if detector.scaling not in get_args(Scaling):
-        raise InputError(f"scaling must be 'quartiles' or 'deviation', got {detector.scaling!r}")
+        raise InputError(f"scaling must be 'auto', 'quartiles' or 'deviation', got {detector.scaling!r}")
     if not isinstance(detector.training, Training | None):
         raise InputError(f"training must be a nrf.detect.Training or None, got {detector.training!r}")
     if not isinstance(detector.keep_examples, bool | np.bool_):

@@ -44,7 +44,8 @@ class NRF(OldNames, BaseDetector):  # type: ignore[misc]
         max_levels: Categorical columns with more levels are hashed.
         categorical: Columns, by name or place, whose values are levels whatever they look like.
         keep: Columns to keep though they look like identifiers.
-        scaling: Divide numbers by the distance of their ``quartiles``, or by their standard ``deviation``.
+        scaling: What numbers are measured in: ``auto``, ``quartiles`` or ``deviation``, see
+            :class:`nrf.detect.NRFDetector`.
         keep_examples: ``detector_.save`` stores the calibration rows, too.
         device: Where to compute.
         verbose: Progress: None shows it on a terminal, 1 everywhere, 0 nowhere.
@@ -78,7 +79,7 @@ class NRF(OldNames, BaseDetector):  # type: ignore[misc]
         max_levels: int = 64,
         categorical: Sequence[str | int] | None = None,
         keep: Sequence[str | int] | None = None,
-        scaling: Scaling = "quartiles",
+        scaling: Scaling = "auto",
         keep_examples: bool = False,
         device: str = "cpu",
         verbose: int | None = None,

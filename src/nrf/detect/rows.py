@@ -41,7 +41,7 @@ class RowReader:
         *,
         features: Any = "auto",
         max_levels: int = 64,
-        scaling: Scaling = "quartiles",
+        scaling: Scaling = "auto",
         categorical: Sequence[str | int] | None = None,
         keep: Sequence[str | int] | None = None,
         device: str = "cpu",
@@ -52,7 +52,7 @@ class RowReader:
             X: Training rows that were checked.
             features: As for :class:`nrf.detect.NRFDetector`, like all that follow.
             max_levels: More levels than this are hashed.
-            scaling: What numbers are divided by.
+            scaling: What numbers are measured in.
             categorical: Columns of levels.
             keep: Columns to keep though they look like identifiers.
             device: Where to compute.

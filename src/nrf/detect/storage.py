@@ -259,6 +259,7 @@ def _parameters(stored: Mapping[str, Any]) -> dict[str, Any]:
         whole(stored, "random_state")
     if stored.get("training") is not None:
         parameters["training"] = from_json(Training, stored["training"], "training")
+    parameters.setdefault("scaling", "quartiles")  # what there was before it could be chosen
     if parameters.get("contamination") is not None:  # earlier versions kept a rate beside it
         parameters["false_alarm_rate"] = None
     return parameters

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
+from nrf.detect.tables.graph import Graph
 from nrf.detect.tables.values import Doubles, Floats
 
 TAIL = 3.0  # where the squash leaves the straight line, in scales from the median
@@ -32,6 +33,17 @@ def squash_in_place(z: Floats) -> None:
     if far.size:
         tail = flat[far].astype(np.float64)
         flat[far] = np.copysign(TAIL + np.log1p(np.minimum(np.abs(tail), LARGEST) - TAIL), tail)
+
+
+def squash_to_onnx(graph: Graph, z: str) -> str:
+    """The squash of a graph's doubles."""
+    # For |z| > 3 it is 3 + log1p(|z| − 3) = 3 + log(|z| − 2). Where computes both of its branches, hence the Max.
+    tail = graph.constant(np.array(TAIL))
+    size = graph.add("Abs", z)
+    bounded = graph.add("Max", graph.add("Min", size, graph.constant(np.array(LARGEST))), tail)
+    log = graph.add("Log", graph.add("Sub", bounded, graph.constant(np.array(TAIL - 1))))
+    far = graph.add("Mul", graph.add("Sign", z), graph.add("Add", log, tail))
+    return graph.add("Where", graph.add("Greater", size, tail), far, z)
 
 
 def unsquash(y: float) -> float:
