@@ -147,7 +147,7 @@ def test_the_page_about_fields_runs():
     """Its blocks, one after the other."""
     page = (Path(nrf.__file__).parents[2] / "docs" / "fields.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     names: dict[str, object] = {}
     for block in blocks:
         exec(block, names)

@@ -174,7 +174,7 @@ def test_narrow_modes_get_a_small_ridge():
     assert chosen > max(_held_out(rows[:600], rows[600:], ridge) for ridge in RIDGES) - 0.1
 
 
-def test_few_rows_in_columns_that_hang_together_get_a_wide_ridge():
+def test_few_rows_in_correlated_columns_get_a_wide_ridge():
     """Forty columns of three numbers and a little noise: a small ridge takes the directions of chance for true ones."""
     rng = stream(0, "thin")
     rows = torch.randn(260, 3, generator=rng) @ torch.randn(3, 40, generator=rng) + 0.5 * torch.randn(

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from nrf.errors import InputError
-from nrf.fields import log_density, quadrature
+from nrf.fields import annealed_integral, log_density, quadrature
 from nrf.fields.normaliser import box_of
 from nrf.learners import InclusiveConfig, LevelsConfig, Revision
 from nrf.learners.levels import spread_levels
@@ -55,6 +55,20 @@ def trained():
 def test_the_density_integrates_to_one(trained):
     """No constant is fitted."""
     assert quadrature(lambda x: log_density(trained, x), box_of(trained)).value == pytest.approx(1.0, abs=0.06)
+
+
+def test_annealed_importance_sampling_and_quadrature_agree_on_what_was_learned(trained, rng):
+    """Within two of its own standard errors, with and without a constant that makes the field wrong."""
+    for lift in (0.0, 0.7):
+        with torch.no_grad():
+            trained.body[-1].bias.add_(lift)
+        exact = quadrature(lambda x: log_density(trained, x), box_of(trained)).log_value
+        found = annealed_integral(trained, torch.zeros(0, 2), rng, n_chains=500, n_between=20)
+        with torch.no_grad():
+            trained.body[-1].bias.sub_(lift)
+        assert exact == pytest.approx(lift, abs=0.06)
+        assert 0 < found.standard_error < 0.06
+        assert abs(found.log_value - exact) < 2 * found.standard_error
 
 
 @pytest.mark.parametrize("level", [0, 2, 5])

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+import nrf
 from nrf.data import Splits
 from nrf.errors import CheckpointError, InputError
 from nrf.fields import GaussianReference, Referenced, quadrature
@@ -90,6 +93,16 @@ def test_a_product_is_stored_and_moved_with_its_runs(runs, tmp_path):
     shutil.rmtree(tmp_path / "there" / "around")
     with pytest.raises(CheckpointError):
         TrainedProduct.load(tmp_path / "there" / "product")
+
+
+def test_the_example_of_the_page_about_fields(runs, tmp_path):
+    folder, rows = runs
+    page = (Path(nrf.__file__).parents[2] / "docs" / "fields.md").read_text()
+    *_, block = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    names: dict[str, object] = {}
+    exec(block, names)
+    product = names["half_and_half"](folder / "levels", folder / "around", tmp_path)
+    assert np.isfinite(product.log_density(rows)).all()
 
 
 def test_what_is_no_product_is_said(runs, tmp_path):

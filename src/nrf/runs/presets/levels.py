@@ -38,7 +38,7 @@ def levels() -> dict[str, Preset]:
     reference = replace(
         mixture,
         potential=Referenced(mixture.potential, MixtureReference()),
-        train=replace(mixture.train, iterations=1000, watch_share=0.1),
+        train=replace(mixture.train, watch_share=0.1),
     )
     # From a wide level a chain forgets where it began, and with it the code; from a narrow one it stays in its mode.
     # Neither covers the mixture (docs/presets.md): this preset is there to measure that.
