@@ -8,6 +8,7 @@ see docs/detection.md.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -46,6 +47,8 @@ AVERAGED = 0.995
 """Of many rows: how much of the averaged weights stays at an iteration. They follow over some 200 of them."""
 LINE = 10
 """Iterations between two lines of metrics, at least: by fewer the guard would go by chance."""
+FEWEST_ANCHORS, MOST_ANCHORS, ANCHOR_CELLS = 1000, 10_000, 120_000
+"""Anchors of a field of neighbours, and their number times that of the columns."""
 NETWORK_LINE = 50
 """The same, where a network is learned around a mixture."""
 OF_DENSITIES = ("widths", "learning_rate", "batch_size", "iterations")
@@ -63,15 +66,18 @@ def spacing_of(rows: Tensor) -> float:
     return float(distances.amin(1).median()) / math.sqrt(among.shape[1])
 
 
-def field_spec(field: ColumnField, n_rows: int, columns: int, changes: dict[str, Any]) -> PairSpec:
+def field_spec(
+    field: ColumnField, n_rows: int, columns: int, changes: dict[str, Any], units: Sequence[float] = ()
+) -> PairSpec:
     """The default spec of the detector's own field for so many rows of columns, with some of its values given.
 
     Args:
         field: Neighbours and density, or the density alone.
         n_rows: Training rows.
-        columns: After encoding.
+        columns: Of the table, however many outputs encode them.
         changes: ``widths``, ``learning_rate``, ``batch_size`` or ``iterations`` in place of the default; None stands
             for the default.
+        units: What each encoded column is multiplied by, where they are not all 1.
     """
     given = {name: value for name, value in changes.items() if value is not None}
     odd = sorted(set(given) - set(OF_DENSITIES))
@@ -86,7 +92,8 @@ def field_spec(field: ColumnField, n_rows: int, columns: int, changes: dict[str,
                 widths=given.get("widths", (64, 64)), n_levels=8, sigma_min=0.1, sigma_max=3.0, covariance="full"
             ),
             reference=MixtureReference(ridge=0.02),
-            neighbours=Neighbours() if field == "product" else None,
+            neighbours=Neighbours(max_anchors=n_anchors(columns)) if field == "product" else None,
+            units=tuple(units),
         ),
         generator=MLPGenerator(latent_dim=1, widths=(1,)),  # none is trained
         sampler=SGLD(step_size=0.01),
@@ -103,6 +110,16 @@ def field_spec(field: ColumnField, n_rows: int, columns: int, changes: dict[str,
             compile="never",
         ),
     )
+
+
+def n_anchors(columns: int) -> int:
+    """Rows that neighbours are looked for among, at most: of many columns fewer, so that scoring stays fast.
+
+    Example:
+        >>> [n_anchors(columns) for columns in (5, 20, 120, 1000)]
+        [10000, 6000, 1000, 1000]
+    """
+    return max(FEWEST_ANCHORS, min(MOST_ANCHORS, ANCHOR_CELLS // columns))
 
 
 def spec_for(n_rows: int, shape: Shape, changes: dict[str, Any], spacing: float = 0.0) -> PairSpec:

@@ -195,7 +195,8 @@ def train(
         attempts: _Attempts = _Attempts(job, watch)
     else:
         attempts = _Judged(job, watch)
-        spec = field_spec(field, len(attempts.data), seen.shape[1], changes)
+        columns = len(job.reader.groups or ())
+        spec = field_spec(field, len(attempts.data), columns, changes, job.reader.units)
     warned = list[str]()
     trained = train_replicas(
         spec,
@@ -260,7 +261,9 @@ class _Judged(_Attempts):
 
     def __init__(self, job: Job, watch: Watch | None) -> None:
         super().__init__(job, watch)
-        self.parts = Parts.of(job.rows.seen, job.rows.seeds[0], job.before if job.add else None)
+        rows, units = job.rows.seen, job.reader.units
+        rows = rows * rows.new_tensor(units) if units else rows
+        self.parts = Parts.of(rows, job.rows.seeds[0], job.before if job.add else None)
         self.data = self.parts.learned
 
     def build(self, spec: PairSpec) -> Replicas:

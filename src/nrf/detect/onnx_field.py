@@ -48,6 +48,8 @@ class FieldNodes:
 
     def field(self, field: DetectionField, x: str) -> str:
         """The score of rows ``x``, ``(N, 1)``."""
+        if field.units:
+            x = self.add("Mul", x, self.graph.constant(np.array(field.units, dtype=np.float32)))
         b = self.density(field.density, x)
         if field.neighbours is None:
             return b

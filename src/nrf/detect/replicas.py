@@ -154,7 +154,8 @@ class Replicas:
         """The log-density of each row under each replica, as a function for many calls."""
         still = self._still()
         assert isinstance(still, DetectionField)
-        return lambda rows: self._by_chunks(lambda field, x: self._learned_of(field, self.seen(x)), still.density, rows)
+        found: nn.Module = _LogDensity(still)
+        return lambda rows: self._by_chunks(lambda field, x: self._learned_of(field, self.seen(x)), found, rows)
 
     def _potentials_of(self, still: nn.Module, rows: Tensor) -> Tensor:
         seen = self.seen(rows)
@@ -291,6 +292,17 @@ def alone(together: nn.Module, count: int, spec: PairSpec, shape: Shape) -> list
         own.load_state_dict(replica_state(together.state_dict(), i))
         found.append(own)
     return found
+
+
+class _LogDensity(nn.Module):
+    """The density inside a field, of rows as the field takes them."""
+
+    def __init__(self, field: DetectionField) -> None:
+        super().__init__()
+        self.field = field
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.field.log_density(x)
 
 
 def copy_of(module: nn.Module) -> nn.Module:

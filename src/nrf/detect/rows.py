@@ -78,6 +78,12 @@ class RowReader:
         return [] if self.encoder is None else self.encoder.surprises
 
     @property
+    def units(self) -> tuple[float, ...]:
+        """What encoded columns are multiplied by where distances of rows count; nothing, if that is 1 for all."""
+        units = () if self.encoder is None else tuple(float(unit) for unit in self.encoder.units())
+        return () if set(units) <= {1.0} else units
+
+    @property
     def groups(self) -> list[slice] | None:
         """Which outputs encode a column of the table; None for images."""
         return None if self.encoder is None else [group for _, group in self.encoder.groups]

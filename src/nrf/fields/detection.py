@@ -50,14 +50,27 @@ class DetectionField(nn.Module):
         density: A network around a reference.
         neighbours: The field of neighbours; none, and the field is the density.
         weight: w.
+        units: What each column is multiplied by before; nothing, if there are none. Density and neighbours themselves
+            take rows in these units.
     """
 
-    def __init__(self, density: ReferencedLevels, neighbours: NeighbourField | None, weight: float) -> None:
+    def __init__(
+        self,
+        density: ReferencedLevels,
+        neighbours: NeighbourField | None,
+        weight: float,
+        units: Sequence[float] = (),
+    ) -> None:
         super().__init__()
         self.density, self.neighbours, self.standing = density, neighbours, Standing()
-        self.weight = weight
+        self.weight, self.units = weight, tuple(units)
+
+    def scaled(self, x: Tensor) -> Tensor:
+        """Rows in the units of density and neighbours."""
+        return x * x.new_tensor(self.units) if self.units else x
 
     def forward(self, x: Tensor) -> Tensor:
+        x = self.scaled(x)
         b: Tensor = self.density(x)
         if self.neighbours is None or not self.standing.is_known:
             return b
@@ -67,20 +80,21 @@ class DetectionField(nn.Module):
 
     def log_density(self, x: Tensor) -> Tensor:
         """Of the density alone, in nats."""
-        found: Tensor = self.density(x)
+        found: Tensor = self.density(self.scaled(x))
         return found
 
     def gradient(self, x: Tensor) -> Tensor:
         """``∇u``, in closed form where the network has one."""
+        x = self.scaled(x)
         slope = self.density.gradient(x)
         if self.neighbours is None or not self.standing.is_known:
-            return slope
+            return self.scaled(slope)
         with torch.no_grad():
             steep = self.standing.slope(self.density(x)).view(-1, *(1,) * (x.ndim - 1))
-        return (gradient(self.neighbours, x) + self.weight * steep * slope) / (1 + self.weight)
+        return self.scaled((gradient(self.neighbours, x) + self.weight * steep * slope) / (1 + self.weight))
 
     def start_from(self, x: Tensor, rng: torch.Generator | None = None) -> None:
-        """Fit the reference to rows."""
+        """Fit the reference to rows in the units of the density."""
         self.density.start_from(x, rng)
 
 
@@ -146,6 +160,8 @@ class Detection:
     """The field of neighbours; none for the density alone."""
     weight: float = 0.5
     """Of the density beside the neighbours."""
+    units: tuple[float, ...] = ()
+    """What each column is multiplied by before."""
     data_init: bool = True
     """Fit the reference to training rows before training."""
 
@@ -164,7 +180,9 @@ class Detection:
         if not isinstance(density, ReferencedLevels):
             raise InputError(f"{type(self.network).__name__} has no noise levels; take LevelsMLPPotential")
         neighbours = None if self.neighbours is None else self.neighbours.build(event_shape)
-        return DetectionField(density, neighbours, self.weight)
+        if self.units and event_shape != (len(self.units),):
+            raise InputError(f"there are {len(self.units)} units for rows of shape {event_shape}")
+        return DetectionField(density, neighbours, self.weight, self.units)
 
 
 class HeldOut:

@@ -43,21 +43,12 @@ class Neighbours:
     """s: 0 asks for the distance alone, 1 for the distance in units of the neighbours' own."""
     max_anchors: int = 6000
     """Training rows that are kept as anchors, at most."""
-    min_anchors: int = 1000
-    """As many are kept, where there are so many rows, whatever the number of columns."""
-    max_cells: int = 120_000
-    """Numbers that anchors hold together, between the two: of many columns fewer rows are kept, so that scoring stays
-    fast."""
 
     def __post_init__(self) -> None:
-        if min(self.k, self.min_anchors, self.max_cells) < 1 or self.max_anchors < self.min_anchors:
-            raise InputError("k, min_anchors, max_cells must be at least 1, and max_anchors at least min_anchors")
+        if self.k < 1 or self.max_anchors < 2:
+            raise InputError(f"k ≥ 1 and max_anchors ≥ 2 are needed, got {self.k} and {self.max_anchors}")
         if not 0 <= self.share <= 1:
             raise InputError(f"share must be from 0 to 1, got {self.share}")
-
-    def n_anchors(self, n_rows: int, size: int) -> int:
-        """How many of so many rows of that size are kept."""
-        return min(n_rows, max(self.min_anchors, min(self.max_anchors, self.max_cells // max(1, size))))
 
     def build(self, event_shape: Shape) -> NeighbourField:
         """The field, to be fitted."""
@@ -115,9 +106,9 @@ class NeighbourField(nn.Module):
         flat = rows.flatten(1).to(self.anchors)
         if len(flat) < 2:
             raise InputError(f"neighbours need at least 2 rows, got {len(flat)}")
-        n = self.config.n_anchors(len(flat), flat.shape[1])
-        self.anchors = flat[torch.randperm(len(flat), generator=rng)[:n].to(flat.device)]
-        self.own = flat.new_zeros(n)
+        chosen = torch.randperm(len(flat), generator=rng)[: self.config.max_anchors]
+        self.anchors = flat[chosen.to(flat.device)]
+        self.own = flat.new_zeros(len(chosen))
         first = self._near(self.anchors).distances[0, :, 0]
         apart_from_others = first[first > 0]
         size = float(apart_from_others.median()) if len(apart_from_others) else 1.0

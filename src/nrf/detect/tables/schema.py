@@ -225,6 +225,11 @@ class Schema:
         noise = [value for column in self.kept_columns for value in column.jitter]
         return np.array([*noise, JITTER], dtype=np.float32)[self.learned]
 
+    def units(self) -> Singles:
+        """What each of the outputs that vary is multiplied by where distances of rows count."""
+        units = [value for column in self.kept_columns for value in column.units]
+        return np.array([*units, 1.0], dtype=np.float32)[self.learned]
+
     def sizes(self) -> Singles:
         """Size of the numbers behind each output, in scales: what their rounding is relative to."""
         return np.array([*(size for column in self.kept_columns for size in column.sizes), 1.0], dtype=np.float32)

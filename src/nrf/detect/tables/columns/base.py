@@ -156,6 +156,11 @@ class Column(ABC):
         return (1.0,) * len(self.outputs)
 
     @property
+    def units(self) -> tuple[float, ...]:
+        """What each output is multiplied by where distances of rows count."""
+        return (1.0,) * len(self.outputs)
+
+    @property
     def n_buckets(self) -> int:
         """How many outputs it claims without a value to show for each: a stored record may claim any number."""
         return 0

@@ -14,7 +14,7 @@ import numpy as np
 from nrf.detect.tables.columns.base import FitOptions, TrainingColumn, or_missing
 from nrf.detect.tables.columns.dropped import DroppedColumn, seen_values
 from nrf.detect.tables.columns.scaled import BOUND, MOST_PIECES, ScaledColumn
-from nrf.detect.tables.columns.scales import find_scales
+from nrf.detect.tables.columns.scales import Scales, find_scales
 from nrf.detect.tables.columns.squash import TAIL
 from nrf.detect.tables.texts import DAY, Cells
 from nrf.detect.tables.values import Array, Doubles, Kind, Value
@@ -38,23 +38,22 @@ class NumericColumn(ScaledColumn):
 
     @classmethod
     def fit(cls, given: TrainingColumn, options: FitOptions) -> NumericColumn | DroppedColumn:
-        """Find the middle and the scale; of numbers that take two values, unless their deviation from the mean is
-        wanted, the more frequent one and the distance."""
+        """Find the middle and the scale; of numbers that take two values, the more frequent one and the distance."""
         found = seen_values(given)
         if isinstance(found, DroppedColumn):
             return found
         seen, has_missing, low, high = found
         scales, decimals = find_scales(seen, low, high, options.scaling), _decimals(seen)
         two_valued = low < high and bool(((seen == low) | (seen == high)).all())
-        if two_valued and scales.mean is None and math.isfinite(high - low):
-            scales = scales._replace(median=high if (seen == high).mean() > 0.5 else low, scale=high - low)
+        if two_valued and math.isfinite(high - low):
+            # Not by their deviation: of a value that is rare, it would make an outlier of every row that has it.
+            scales = Scales(high if (seen == high).mean() > 0.5 else low, high - low)
         return cls(
             given.name,
             **scales._asdict(),
             has_missing=has_missing,
             low=low,
             high=high,
-            binary=two_valued and scales.mean is not None,
             integer=decimals == 0,
             decimals=decimals or None,
         )

@@ -52,8 +52,6 @@ class ScaledColumn(Column):
     """Of a column with heavy tails: some training values, in scales from the mean."""
     scores: tuple[float, ...] = field(default=(), kw_only=True)
     """The normal scores of their ranks."""
-    binary: bool = field(default=False, kw_only=True)
-    """Whether numbers took two values in training; records without a mean say so by their scale."""
 
     def __post_init__(self) -> None:
         if not all(map(math.isfinite, (self.median, self.scale, self.centre, self.low, self.high))) or self.scale <= 0:
@@ -96,7 +94,7 @@ class ScaledColumn(Column):
     @property
     def two_valued(self) -> bool:
         """Whether the column took two values in training; without a mean, no other scale is as wide as the range."""
-        return self.binary or (self.mean is None and self.high > self.low and self.scale == self.high - self.low)
+        return self.mean is None and self.high > self.low and self.scale == self.high - self.low
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -106,8 +104,7 @@ class ScaledColumn(Column):
     @property
     def jitter(self) -> tuple[float, ...]:
         """None for numbers of more than two values: they have a density."""
-        noise = JITTER * (self.encoded(self.high) - self.encoded(self.low)) if self.two_valued else 0.0
-        return (noise, *super().jitter[1:])
+        return (JITTER if self.two_valued else 0.0, *super().jitter[1:])
 
     @property
     def sizes(self) -> tuple[float, ...]:
