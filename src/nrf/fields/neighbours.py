@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Self
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -29,6 +30,8 @@ FLOOR = 1e-3
 """ε, as a share of the median distance of an anchor to its nearest one."""
 LEAST_SPREAD = 0.02
 """Of t: rows that are all equally far apart, as two rows are, say nothing about it."""
+REPEATS = 10
+"""Rows that anchors are drawn from, for each of them: where more of them are the same there are fewer anchors."""
 TIE = 1e-6
 """Squared distances that differ by less than this share of the squares they are made of count as equal."""
 
@@ -53,6 +56,20 @@ class Neighbours:
     def build(self, event_shape: Shape) -> NeighbourField:
         """The field, to be fitted."""
         return NeighbourField(event_shape, self)
+
+
+def distinct(rows: Tensor) -> Tensor:
+    """Each row once, in the order of their first places; at least two rows, if there were two.
+
+    Where many rows are the same, distances among anchors would be those of a row to itself, and say nothing.
+
+    Example:
+        >>> distinct(torch.tensor([[1.0], [2.0], [1.0], [3.0]])).flatten().tolist()
+        [1.0, 2.0, 3.0]
+    """
+    _, first = np.unique((rows + 0.0).cpu().numpy(), axis=0, return_index=True)  # −0 and 0 are the same
+    kept = torch.from_numpy(np.sort(first))
+    return rows[kept.to(rows.device)] if len(kept) > 1 else rows[:2]
 
 
 class Near(NamedTuple):
@@ -106,9 +123,9 @@ class NeighbourField(nn.Module):
         flat = rows.flatten(1).to(self.anchors)
         if len(flat) < 2:
             raise InputError(f"neighbours need at least 2 rows, got {len(flat)}")
-        chosen = torch.randperm(len(flat), generator=rng)[: self.config.max_anchors]
-        self.anchors = flat[chosen.to(flat.device)]
-        self.own = flat.new_zeros(len(chosen))
+        shuffled = flat[torch.randperm(len(flat), generator=rng)[: REPEATS * self.config.max_anchors].to(flat.device)]
+        self.anchors = distinct(shuffled)[: self.config.max_anchors]
+        self.own = flat.new_zeros(len(self.anchors))
         first = self._near(self.anchors).distances[0, :, 0]
         apart_from_others = first[first > 0]
         size = float(apart_from_others.median()) if len(apart_from_others) else 1.0
