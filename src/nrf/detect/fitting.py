@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -18,6 +19,7 @@ from nrf.detect.calibration import FALSE_ALARM_RATE, SMALLEST_SPLIT, CalibratedO
 from nrf.detect.checkup import check_field, check_training
 from nrf.detect.defaults import ColumnField, field_spec, spacing_of, spec_for
 from nrf.detect.fitted import Calibrated, Combine, Fitted, Own, Provenance, calibrate
+from nrf.detect.parallel import one_thread
 from nrf.detect.products import PATIENCE, Judge, Parts
 from nrf.detect.replicas import Replicas, train_replicas
 from nrf.detect.rows import RowReader
@@ -189,7 +191,13 @@ def train(
         verbose: As for :class:`nrf.detect.NRFDetector`.
         watch: Looks on about once an epoch.
     """
-    seen, changes = job.rows.seen, training.given() | {"iterations": max_iter}
+    # A field of columns is many small products: a second thread costs more than it brings.
+    with nullcontext() if field == "inclusive" else one_thread():
+        return _trained(job, field, training.given() | {"iterations": max_iter}, verbose, watch)
+
+
+def _trained(job: Job, field: FieldKind, changes: dict[str, Any], verbose: int | None, watch: Watch | None) -> Fitted:
+    seen = job.rows.seen
     if field == "inclusive":
         spec = spec_for(len(seen), tuple(seen.shape[1:]), changes, spacing_of(seen))
         attempts: _Attempts = _Attempts(job, watch)

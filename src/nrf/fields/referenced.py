@@ -191,6 +191,16 @@ class ReferencedLevels(NoiseLevelPotential):
         """Whether Z was found at every level, by draws of the reference."""
         return bool(self.tilt.known.all())
 
+    def forward(self, x: Tensor, level: Level = 0) -> Tensor:
+        if not isinstance(level, int):
+            return super().forward(x, level)
+        known = self.measure.log_density(x, self.sigmas[level])  # of one level only
+        if not self.training and not bool(self.tilt.strength.any()):  # nor is the network asked in vain
+            shift = self.tilt.log_normaliser.view(self.tilt.n, 1, -1)[:, :, level]
+            return (apart(known, self.tilt.n) - shift).flatten()
+        tilt: Tensor = self.tilt(self.outputs(x))
+        return known + tilt[:, level]
+
     def levels(self, x: Tensor, own: Tensor | None = None) -> Tensor:
         """The potential at every level; kernels that :meth:`ReferenceMeasure.own` found may be left out."""
         tilt: Tensor = self.tilt(self.outputs(x))
