@@ -222,6 +222,8 @@ class NeighbourField(nn.Module):
     def _at(self, places: Tensor) -> Tensor:
         """Anchors by their places."""
         size = self.anchors.shape[-1]
+        if self.n == 1:  # whole rows at once
+            return self.anchors.view(-1, size).index_select(0, places.flatten()).view(*places.shape, size)
         flat = self.anchors.view(self.n, -1, size).gather(1, places.flatten(1)[:, :, None].expand(-1, -1, size))
         return flat.view(*places.shape, size)
 
