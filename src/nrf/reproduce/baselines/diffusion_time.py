@@ -40,14 +40,12 @@ class DiffusionTimeClassifier(NetworkBaseline):
         return nn.Sequential(*layers, nn.Linear(n_in, self.bins))
 
     def prepare(self, data: Tensor) -> Tensor:
-        self.kept = torch.cumprod(1 - torch.linspace(1e-4, 1e-2, STEPS), 0)
+        self.sizes = (1 - torch.cumprod(1 - torch.linspace(1e-4, 1e-2, STEPS), 0)).sqrt()
         return data
 
     def loss(self, batch: Tensor, rng: torch.Generator) -> Tensor:
         step = torch.randint(STEPS, (len(batch),), generator=rng)
-        share = self.kept[step, None]
-        noise = torch.randn(batch.shape, generator=rng)
-        noised = share.sqrt() * batch + (1 - share).sqrt() * noise
+        noised = batch + self.sizes[step, None] * torch.randn(batch.shape, generator=rng)
         return functional.cross_entropy(self.network(noised), step * self.bins // STEPS)
 
     def normality(self, rows: Tensor) -> Tensor:
