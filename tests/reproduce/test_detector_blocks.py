@@ -32,9 +32,9 @@ from nrf.reproduce.detectors.blocks import (
 from nrf.reproduce.detectors.cells import block_cell, measure
 from nrf.reproduce.detectors.experiment import Detectors, DetectorsConfig
 from nrf.reproduce.detectors.mixed_tables import MIXED, exchanged, read_mixed, split_with_exchanged
-from nrf.reproduce.detectors.ranks import RANK
+from nrf.reproduce.detectors.standing import RANK
 from nrf.reproduce.detectors.wide_curves import CURVES, curves_task
-from nrf.reproduce.pages.detection import TABLES
+from nrf.reproduce.pages.detector_tables import TABLES
 from nrf.reproduce.pages.records import Records
 from nrf.reproduce.runner.cells import CellFile, Stored
 from nrf.reproduce.runner.record import Record
@@ -265,7 +265,7 @@ def test_the_first_block_is_summed_up_by_what_is_there(tmp_path):
 
 def test_pages_take_the_record_and_until_then_the_cells(tmp_path, monkeypatch):
     block = BlockConfig(WIDE, ("days, 70 × 150",), ("1-NN", "5-NN"), 1)
-    monkeypatch.setattr("nrf.reproduce.pages.detection.BLOCKS", (block,))
+    monkeypatch.setattr("nrf.reproduce.pages.detector_tables.BLOCKS", (block,))
     Record("detectors", "nrf").write(tmp_path / "detectors.json")
     table = TABLES["detectors, short and wide"]
     assert list(table(Records(tmp_path)).rows) == []

@@ -23,8 +23,8 @@ from nrf.reproduce.detectors import experiment
 from nrf.reproduce.detectors.blocks import BLOCKS
 from nrf.reproduce.detectors.cells import measure, run_cell
 from nrf.reproduce.detectors.experiment import CONTROL, METHODS, OURS, QUICK, Detectors, DetectorsConfig
-from nrf.reproduce.detectors.ranks import RANK, ranks
 from nrf.reproduce.detectors.sets import DATASETS, Task, load
+from nrf.reproduce.detectors.standing import RANK, ranks
 from nrf.reproduce.runner.record import Record
 from nrf.reproduce.runner.run import Options, reproduce
 

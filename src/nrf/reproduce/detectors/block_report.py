@@ -8,7 +8,7 @@ import numpy as np
 
 from nrf import figures
 from nrf.reproduce.detectors.blocks import MIX, REAL, WIDE, BlockConfig, Found
-from nrf.reproduce.detectors.ranks import RANK, ranks
+from nrf.reproduce.detectors.standing import RANK, ranks
 from nrf.reproduce.runner.experiment import Results, Section, cell_name
 from nrf.reproduce.runner.record import Row
 from nrf.reproduce.runner.report import Table

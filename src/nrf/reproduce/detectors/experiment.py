@@ -17,8 +17,8 @@ from nrf.reproduce.baselines.ours import NRF, detector_defaults
 from nrf.reproduce.detectors.block_report import block_rows, block_sections
 from nrf.reproduce.detectors.blocks import BLOCKS, WIDE, BlockConfig, cells_of, line
 from nrf.reproduce.detectors.cells import run_cell
-from nrf.reproduce.detectors.ranks import RANK, ranks
 from nrf.reproduce.detectors.sets import DATASETS, Floats
+from nrf.reproduce.detectors.standing import RANK, ranks
 from nrf.reproduce.detectors.wide_curves import CURVES
 from nrf.reproduce.runner.board import Place
 from nrf.reproduce.runner.experiment import Cell, Experiment, Outcome, Results, Section, cell_name

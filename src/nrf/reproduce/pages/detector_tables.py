@@ -8,7 +8,7 @@ from functools import partial
 from nrf.reproduce.detectors.block_report import FIT, HEADER, SCORE, block_rows, overview_line
 from nrf.reproduce.detectors.blocks import BLOCKS, MIX, REAL, WIDE, cells_of
 from nrf.reproduce.detectors.experiment import DEFAULTS
-from nrf.reproduce.detectors.ranks import RANK
+from nrf.reproduce.detectors.standing import RANK
 from nrf.reproduce.pages.records import Records, Rows
 from nrf.reproduce.runner.cells import CellFile
 from nrf.reproduce.runner.report import Table
