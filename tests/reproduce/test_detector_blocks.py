@@ -278,3 +278,14 @@ def test_pages_take_the_record_and_until_then_the_cells(tmp_path, monkeypatch):
     better = {cell.name: numbers | {"auroc": 0.75} for cell in cells}
     Record("detectors", "nrf", rows=block_rows(block, better)).write(tmp_path / "detectors.json")
     assert table(Records(tmp_path)).rows == [["days, 70 × 150", "0.750", "0.750"]]
+
+
+def test_the_mean_of_five_counts_among_the_neighbours_where_it_is_there():
+    block = replace(MADE, methods=(*MADE.methods, "DTE-NP"))
+    results = _made(MADE)
+    assert Found(block, results).behind("NRF", 0.03) is None, "it is still to be run"
+    for dataset in block.datasets:
+        for seed in block.seeds_of(dataset, "DTE-NP"):
+            results[name(block, dataset, "DTE-NP", seed)] = {"auroc": 0.95}
+    assert Found(block, results).behind("NRF", 0.03) == 3
+    assert Found(MADE, results).behind("NRF", 0.03) == 1

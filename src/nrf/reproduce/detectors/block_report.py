@@ -75,7 +75,7 @@ def block_sections(block: BlockConfig, rows: Sequence[Row], ours: Sequence[str])
     text = (
         f"{TEXTS[block.name]} Means over {len(block.datasets)} tables, ± the SD of that mean over seeds; seconds of "
         f"the processor are sums over the tables. Below neighbours: on how many tables the AUROC is more than {MARGIN} "
-        "below the better of 1-NN and 5-NN on the same splits."
+        "below the best of 1-NN, 5-NN and, where it is there, DTE-NP, on the same splits."
     )
     text += f" Not run yet: {', '.join(missing)}." if missing else ""
     cases = [[dataset, *(by[method, "AUROC", dataset].text() for method in methods)] for dataset in block.datasets]

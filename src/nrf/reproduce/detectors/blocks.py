@@ -60,6 +60,7 @@ TASKS: dict[str, Callable[[str, int], Task]] = {REAL: real_task, MIX: mixed_task
 
 DEEP = ("Deep SVDD", "autoencoder", "LUNAR", "ALAD", "DTE-C")
 NEIGHBOURS = ("1-NN", "5-NN")
+MEAN_OF_FIVE = "DTE-NP"
 BLOCKS = (
     BlockConfig(
         REAL,
@@ -68,7 +69,7 @@ BLOCKS = (
             "NRF",
             "untrained NRF",
             *NEIGHBOURS,
-            "DTE-NP",
+            MEAN_OF_FIVE,
             "kernel, likely width",
             "kernel density",
             "LOF",
@@ -169,10 +170,10 @@ class Found:
         return np.asarray(np.mean([self.values(d, method, number, seeds) for d in self.block.datasets], axis=0))
 
     def behind(self, method: str, margin: float) -> int | None:
-        """On how many tables it is more than so much below the better of its nearest neighbours, on the same seeds."""
-        rivals = [rival for rival in NEIGHBOURS if rival in self.methods]
+        """On how many tables it is more than so much below the best of the block's nearest neighbours, on the same seeds."""
+        rivals = [rival for rival in (*NEIGHBOURS, MEAN_OF_FIVE) if rival in self.block.methods]
         seeds = [seed for seed in self.seeds[method] if all(seed in self.seeds[rival] for rival in rivals)]
-        if len(rivals) < len(NEIGHBOURS) or not seeds:
+        if not rivals or any(rival not in self.methods for rival in rivals) or not seeds:
             return None
         count = 0
         for dataset in self.block.datasets:
