@@ -170,7 +170,7 @@ class Found:
         return np.asarray(np.mean([self.values(d, method, number, seeds) for d in self.block.datasets], axis=0))
 
     def behind(self, method: str, margin: float) -> int | None:
-        """On how many tables it is more than so much below the best of the block's nearest neighbours, on the same seeds."""
+        """On how many tables it is more than so much below the best of the neighbours, on the same seeds."""
         rivals = [rival for rival in (*NEIGHBOURS, MEAN_OF_FIVE) if rival in self.block.methods]
         seeds = [seed for seed in self.seeds[method] if all(seed in self.seeds[rival] for rival in rivals)]
         if not rivals or any(rival not in self.methods for rival in rivals) or not seeds:
