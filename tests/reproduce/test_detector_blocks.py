@@ -228,6 +228,7 @@ def test_numbers_of_a_block():
     assert (ours.n, overall["LUNAR", "AUROC"].n) == (2, 1)
     assert [overall[m, RANK].mean for m in MADE.methods] == pytest.approx([5 / 3, 7 / 3, 8 / 3, 10 / 3])
     assert [overall[m, BEHIND].mean for m in MADE.methods] == [1, 0, 1, 2]
+    assert [Found(MADE, _made()).behind("5-NN", margin) for margin in (0.03, 0.05)] == [1, 0]
     assert overall["NRF", FIT].mean == pytest.approx(2.5 + 2.5 + 2.0)
     by = {(row.method, row.metric, row.case): row for row in rows}
     assert by["NRF", "AUROC", "a"].mean == pytest.approx(0.895)
