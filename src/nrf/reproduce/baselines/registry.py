@@ -27,7 +27,7 @@ from nrf.reproduce.baselines.ours import NRF, UntrainedPotential
 
 BASELINES: dict[str, Baseline] = {
     "NRF": NRF(),
-    "untrained NRF": NRF(max_iter=1, learning_rate=1e-12),
+    "untrained NRF": NRF(max_iter=1, learning_rate=1e-12, field="inclusive"),
     "untrained potential": UntrainedPotential(),
     "isolation forest": IsolationForest(),
     "one-class SVM": OneClassSVM(),

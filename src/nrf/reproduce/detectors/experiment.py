@@ -13,7 +13,7 @@ import numpy as np
 
 from nrf import figures
 from nrf.reproduce.baselines import find_baseline, shortened
-from nrf.reproduce.baselines.ours import NRF, detector_defaults
+from nrf.reproduce.baselines.ours import NRF, field_defaults
 from nrf.reproduce.detectors.block_report import block_rows, block_sections
 from nrf.reproduce.detectors.blocks import BLOCKS, WIDE, BlockConfig, cells_of, line
 from nrf.reproduce.detectors.cells import run_cell
@@ -46,7 +46,7 @@ METHODS = (
     "ECOD",
 )
 """In the order they are shown."""
-DEFAULTS = {"defaults": [detector_defaults(100, 60), detector_defaults(1000, 10)]}
+DEFAULTS = {"defaults": [field_defaults(60), field_defaults(10)]}
 """Ours at two sizes."""
 
 
