@@ -81,7 +81,8 @@ class NRFDetector(OldNames, Thresholds, OutlierMixin, BaseEstimator):  # type: i
             which no wild value moves, with a logarithm beyond ±3. ``deviation``: the same over the standard deviation,
             for columns in which half of all rows lie closely together, such as a network's answers.
         warm_start: ``fit`` goes on from the networks of the fit before, with its encoding.
-        keep_examples: ``save`` stores the calibration rows, which are records of the training table, beside their
+        keep_examples: Explanations name the training rows nearest to a row, where the field remembers such, and
+            ``save`` stores the calibration rows, which are records of the training table, beside their
             scores. By default it stores the scores alone: a detector that was loaded then explains rows without typical
             rows to compare them with, and ``partial_fit`` calibrates it on the rows that it is given alone.
         callbacks: Called as ``callback(detector, numbers)`` about once an epoch, every ten iterations at most; one that
@@ -339,7 +340,7 @@ class NRFDetector(OldNames, Thresholds, OutlierMixin, BaseEstimator):  # type: i
         from nrf.detect.explain import explain
 
         X = self._checked(X)
-        return explain(self.fitted_, X, **options)
+        return explain(self.fitted_, X, neighbours=self.keep_examples, **options)
 
     def save(self, path: str | Path) -> None:
         """Write a directory with weights and JSON; see :mod:`nrf.detect.storage`."""

@@ -163,10 +163,11 @@ class NeighbourField(nn.Module):
 
     @torch.no_grad()
     def nearest(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The nearest anchors of rows and their distances, ``(rows, k, size)`` and ``(rows, k)``; of one model."""
-        if self.n != 1:
-            raise InputError("replicas have anchors of their own; ask one of them")
-        near = self._near(x)
+        """The nearest anchors of rows and their distances, ``(rows, k, size)`` and ``(rows, k)``.
+
+        Replicas have anchors of their own; those of the first are given.
+        """
+        near = self._near(x.repeat(self.n, *(1,) * (x.ndim - 1)))
         return self._at(near.places)[0], near.distances[0]
 
     def stacked(self, fields: Sequence[Self]) -> Self:

@@ -76,7 +76,12 @@ class Best:
         training = Training(**{name: getattr(self, name) for name in names})
         more |= {"scaling": "deviation" if self.answers else "quartiles"}
         return NRFDetector(
-            field="inclusive", n_estimators=self.members, max_iter=self.iterations, training=training, random_state=seed, **more
+            field="inclusive",
+            n_estimators=self.members,
+            max_iter=self.iterations,
+            training=training,
+            random_state=seed,
+            **more,
         )
 
 
