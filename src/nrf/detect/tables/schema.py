@@ -40,12 +40,12 @@ UNEXPECTED = "(unexpected)"
 class Schema:
     """How a table becomes a matrix of 32-bit floats without missing values; made by :meth:`fit`.
 
-    - Numbers and times: ``z = (x − mean) / SD``, at most ±30. Where the mean of z⁴ is above 6: the mean of
+    - Numbers and times: ``z = (x − mean) / SD``, logarithmic beyond ±30. Where the mean of z⁴ is above 6: the mean of
       ``squash(z)`` and of the normal score of the value's rank in training, see
       :mod:`nrf.detect.tables.columns.heavy`.
     - With another ``scaling`` than "auto": ``squash((x − median) / scale)``, see
-      :mod:`nrf.detect.tables.columns.squash`. Numbers that take two values are then 0 for the more frequent one and ±1
-      for the other.
+      :mod:`nrf.detect.tables.columns.squash`.
+    - Numbers that take two values: 0 for the more frequent one and ±1 for the other.
     - Booleans: 0 or 1.
     - Strings and categories: one output per level, or one per bucket of levels where there are many. Levels too rare to
       learn from share one output, which levels that were not there at fit then have too; where none is rare, those have

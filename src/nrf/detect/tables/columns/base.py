@@ -24,7 +24,7 @@ Scaling = Literal["auto", "quartiles", "deviation"]
 """What numbers are measured in.
 
 - ``auto``: standard deviations from the mean. Where tails are heavy, by a mean of the fourth power above 6, the mean of
-  their squash and of the normal score of the value's rank in training. Both end at ±30.
+  their squash and of the normal score of the value's rank in training. Both are logarithmic beyond ±30.
 - ``quartiles``: the squash of distances from the median, over the distance of the quartiles, which no wild value moves.
 - ``deviation``: the same over the standard deviation, for columns where half of all rows lie closely together and the
   other half is no noise.

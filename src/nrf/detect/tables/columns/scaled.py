@@ -21,7 +21,7 @@ from nrf.detect.tables.values import BLOCK, Array, Doubles, Singles
 from nrf.errors import InputError
 
 BOUND = 30.0
-"""Outputs that are not squashed end here."""
+"""Outputs that are not squashed before grow with the logarithm from here on."""
 MOST_PIECES = 0.9
 """What is said of slopes between knots holds for this share: between a few knots they are large by chance."""
 LARGEST_SIZE = 1000.0
@@ -33,7 +33,8 @@ class ScaledColumn(Column):
     """What numbers and times have in common: one output, and a flag if training values were missing.
 
     With a mean the output is ``z = (x − mean) / scale``, in columns with heavy tails the ``f(z)`` of
-    :mod:`~nrf.detect.tables.columns.heavy`, either up to ±30. Without one it is ``squash((x − median) / scale)``.
+    :mod:`~nrf.detect.tables.columns.heavy`, either logarithmic beyond ±30. Without one it is
+    ``squash((x − median) / scale)``.
     """
 
     name: str
@@ -169,8 +170,7 @@ class ScaledColumn(Column):
             else:
                 if places is heavy:
                     values = Stacked.of([scaled[i].table for i in heavy]).to_onnx(graph, values)
-                least, most = (graph.constant(np.array(end)) for end in (-BOUND, BOUND))
-                values = graph.add("Max", graph.add("Min", values, most), least)
+                values = squash_to_onnx(graph, values, BOUND)
             graph.emit(graph.cast(values, "FLOAT"), [columns[i].start for i in places])
         graph.emit_flags(missing, [c.start + 1 if c.column.has_missing else None for c in columns])
 
@@ -193,10 +193,14 @@ class ScaledColumn(Column):
         """The number behind the first output."""
         if self.knots:
             return float(self._decoded(np.array([output], dtype=np.float64))[0])
-        z = unsquash(output) if self.mean is None else output
+        z = unsquash(output, TAIL if self.mean is None else BOUND)
         return min(max(self.centre + self.scale * z, -LARGEST), LARGEST)
 
     def _decoded(self, outputs: Doubles) -> Doubles:
+        far = np.abs(outputs) > BOUND
+        if far.any():
+            outputs = outputs.copy()
+            outputs[far] = [unsquash(output, BOUND) for output in outputs[far]]
         with np.errstate(over="ignore"):
             return np.clip(self.centre + self.scale * self._inverse.decode(outputs), -LARGEST, LARGEST)
 
@@ -207,7 +211,7 @@ class ScaledColumn(Column):
             return float(squash(z))
         if self.knots:
             z = float(squash(z) + np.interp(z, *self.table[:2])) / 2
-        return min(max(z, -BOUND), BOUND)
+        return float(squash(z, BOUND))
 
     def snap(self, outputs: Sequence[float]) -> list[float]:
         """The outputs of the rounded number, or of a missing value."""
@@ -241,7 +245,6 @@ def _scale(
     heavy = [i for i, c in enumerate(columns) if c.knots]
     curves = Stacked.of([columns[i].table for i in heavy]) if heavy else None
     middles = (np.array([c.middle for c in columns]) - centres) / scales
-    bounds = np.where(squashed, np.inf, BOUND) if squashed.any() else BOUND
     target = slice(0, len(columns)) if starts[-1] == len(columns) - 1 else starts
     n_rows = max(1, BLOCK // len(columns))
     rest = np.zeros(1)
@@ -270,7 +273,9 @@ def _scale(
                     z[:, heavy] = curves.encode(np.take(z.T, heavy, axis=0)).T
                 if squashed.any():
                     z[:, squashed] = squash(z[:, squashed])
-                np.clip(z, -bounds, bounds, out=z)
+                    z[:, ~squashed] = squash(z[:, ~squashed], BOUND)
+                else:
+                    squash_in_place(z, BOUND)
             out[rows, target] = z
 
 
