@@ -249,7 +249,7 @@ def test_fit_passes_its_options_on(run, settings, tmp_path):
     (tmp_path / "x.csv").write_text(zip_table())
     fit(run, tmp_path / "x.csv", tmp_path / "m")
     assert not {"categorical", "keep", "contamination", "false_alarm_rate"} & set(settings)
-    assert (settings["max_levels"], settings["scaling"]) == (64, "quartiles")
+    assert (settings["max_levels"], settings["scaling"]) == (64, "auto")
     more = ["--categorical", "code", "--keep", "zip", "--max-levels", "2", "--scaling", "deviation", "--device", "cpu"]
     fit(run, tmp_path / "x.csv", tmp_path / "m", *more)
     wanted = {"categorical": ("code",), "keep": ("zip",), "max_levels": 2, "scaling": "deviation", "device": "cpu"}

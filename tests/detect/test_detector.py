@@ -223,13 +223,25 @@ def test_warm_start_and_partial_fit_go_on(ring):
         detector.set_params(n_estimators=2).fit(train)
 
 
-def test_beyond_the_training_range_scores_fall_on_and_on(fitted, ring):
+def test_beyond_the_training_range_scores_fall_on_up_to_30_deviations(fitted, ring):
     row = ring[1][:1]
+    for i, column in enumerate(fitted.encoder_.columns):
+        assert not column.knots
+        for side in (1, -1):
+            rows = row.repeat(8, axis=0)
+            rows[1:, i] = column.mean + side * column.scale * np.array([5.0, 10.0, 20.0, 29.0, 31.0, 1e4, 1e8])
+            scores = fitted.score_samples(rows)
+            assert (np.diff(scores[:6]) < 0).all()
+            assert (scores[5:] == scores[5]).all()
+
+
+def test_beyond_the_training_range_squashed_scores_fall_on_and_on(ring):
+    detector, row = NRFDetector(**FAST, scaling="quartiles").fit(ring[0]), ring[1][:1]
     for column in range(3):
         for side in (1, -1):
             rows = row.repeat(6, axis=0)
             rows[1:, column] = side * np.array([5.0, 10.0, 100.0, 1e4, 1e8])
-            assert (np.diff(fitted.score_samples(rows)) < 0).all()
+            assert (np.diff(detector.score_samples(rows)) < 0).all()
 
 
 def test_the_slope_beyond_the_range_is_that_of_the_score(fitted, ring):

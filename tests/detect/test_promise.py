@@ -194,7 +194,8 @@ def test_calibrate_makes_the_promise_good_behind_a_step_that_saw_all_rows():
     assert (detector.predict(step.transform(new)) == -1).mean() < 0.12
     assert (detector.calibrated_on_, detector.threshold_rule_.n_calibration) == ("given rows", 200)
     owned = NRFDetector(features=PrincipalComponents(60), **QUICK, random_state=0).fit(X)
-    assert (owned.predict(new) == -1).mean() < 0.2
+    # By 20 held-out rows the rate is Beta(1, 20): above 0.2 in one fit of 87, above 0.3 in one of 1250.
+    assert (owned.predict(new) == -1).mean() < 0.3
 
 
 # ---------------------------------------------------------------------------------------------------- the rule in force

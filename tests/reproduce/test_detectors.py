@@ -20,13 +20,16 @@ from nrf.errors import InputError
 from nrf.reproduce.baselines import BASELINES, Baseline, find_baseline, shortened
 from nrf.reproduce.baselines.ours import NRF, detector_defaults
 from nrf.reproduce.detectors import experiment
+from nrf.reproduce.detectors.blocks import BLOCKS
 from nrf.reproduce.detectors.cells import measure, run_cell
-from nrf.reproduce.detectors.experiment import CONTROL, METHODS, OURS, QUICK, RANK, Detectors, DetectorsConfig, ranks
+from nrf.reproduce.detectors.experiment import CONTROL, METHODS, OURS, QUICK, Detectors, DetectorsConfig
 from nrf.reproduce.detectors.sets import DATASETS, Task, load
+from nrf.reproduce.detectors.standing import RANK, ranks
 from nrf.reproduce.runner.record import Record
 from nrf.reproduce.runner.run import Options, reproduce
 
-NUMBERS = {"auroc", "average_precision", "fit_seconds", "score_seconds"}
+NUMBERS = {"auroc", "average_precision"} | {f"{what}_seconds" for what in ("fit", "score", "fit_cpu", "score_cpu")}
+EVERY_METHOD = list(dict.fromkeys([*METHODS, *(method for block in BLOCKS for method in block.methods)]))
 
 
 @pytest.fixture
@@ -145,7 +148,7 @@ def test_an_unknown_data_set_is_named():
 
 
 @pytest.mark.usefixtures("_tqdm")
-@pytest.mark.parametrize("name", [name for name in METHODS if name not in (CONTROL, "ALAD")])
+@pytest.mark.parametrize("name", [name for name in EVERY_METHOD if name not in (CONTROL, "ALAD")])
 def test_scores_are_high_for_normal_rows(name, ring):
     result = measure(find_baseline(name), ring, 0)
     assert set(result) == NUMBERS | {"warnings"}
@@ -153,6 +156,8 @@ def test_scores_are_high_for_normal_rows(name, ring):
     assert result["average_precision"] > 0.9
     assert result["fit_seconds"] >= 0
     assert result["score_seconds"] >= 0
+    assert result["fit_cpu_seconds"] >= 0
+    assert result["score_cpu_seconds"] >= 0
 
 
 def test_alad_points_the_same_way(ring):
@@ -161,7 +166,7 @@ def test_alad_points_the_same_way(ring):
 
 
 @pytest.mark.usefixtures("_tqdm", "no_global_randomness")
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", EVERY_METHOD)
 def test_a_method_hangs_on_its_seed_and_leaves_no_trace(name, ring, capsys):
     numbers, words, hashing = np.random.get_state()[1].copy(), random.getstate(), os.environ.get("PYTHONHASHSEED")  # noqa: NPY002
     method = shortened(find_baseline(name))
@@ -200,7 +205,7 @@ def test_ours_are_the_defaults_and_get_the_table_itself():
 
 def test_the_neighbours_are_the_right_ones():
     rows = np.array([[0.0], [1.0], [2.0], [3.0], [4.0]])
-    for name, far in (("1-NN", -1.0), ("5-NN", -5.0)):
+    for name, far in (("1-NN", -1.0), ("5-NN", -5.0), ("DTE-NP", -3.0)):
         assert find_baseline(name).fit(rows).score_samples(np.array([[5.0]])).tolist() == [far]
 
 
@@ -314,8 +319,11 @@ def test_quick_writes_every_row(tmp_path):
     expected |= {
         (m, metric, d) for m in QUICK.methods for d in QUICK.datasets for metric in ("AUROC", "average precision")
     }
-    assert {(row.method, row.metric, row.case) for row in record.rows} == expected
-    assert len(record.rows) == len(expected)
+    first = [row for row in record.rows if row.preset is None]
+    assert {(row.method, row.metric, row.case) for row in first} == expected
+    assert len(first) == len(expected)
+    (block,) = QUICK.blocks
+    assert {(row.preset, row.method) for row in record.rows if row.preset} == {(block.name, m) for m in block.methods}
     assert record.seeds == [0, 1]
     assert (folder / "detectors" / "auroc.png").is_file()
     assert "mean rank" in "".join(said)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+from nrf.fields import Referenced
 from nrf.learners import LevelsConfig
 from nrf.reproduce.generation.cells import ABLATION, GENERATION
 from nrf.reproduce.gmm import experiment as gmm
@@ -173,6 +174,10 @@ OURS = {
         *(SGHMC, 1.2e-4, 0.3, 1.0, 20, SCRIPTS, 0.0, 3e-3, 0.0, (0.9, 0.999), A, 512),
         *((3000, None), None, 0.1),
     ),
+    "gmm-reference": (
+        *(SGHMC, 1.2e-4, 0.3, 1.0, 20, SCRIPTS, 0.0, 3e-3, 0.0, (0.9, 0.999), A, 512),
+        *((3000, None), None, 0.1),
+    ),
     "gmm-levels-generator": (
         *(SGHMC, 1.2e-4, 0.3, 1.0, 1, SCRIPTS, 0.0, 3e-3, 6e-3, (0.9, 0.999), A, 512),
         *((3000, None), None, 0.0),
@@ -209,6 +214,7 @@ def test_a_preset_has_the_settings_that_are_written_down(name):
 # Potential's noise levels: smallest, widest, how many; the level a revision begins at.
 LEVELS = {
     "gmm-levels": (0.02, 4.0, 8, -1),
+    "gmm-reference": (0.02, 4.0, 8, -1),
     "gmm-levels-generator": (0.02, 4.0, 8, 2),
     "digits-levels": (0.1, 2.0, 16, -1),
     "mnist-levels": (0.1, 5.0, 16, -1),
@@ -216,19 +222,25 @@ LEVELS = {
 
 
 def test_presets_with_noise_levels_have_those_that_are_written_down():
+    presets = {name: p for name, p in PRESETS.items() if isinstance(p.learner, LevelsConfig)}
+    networks = {name: network_of(p) for name, p in presets.items()}
     found = {
-        name: (p.potential.sigma_min, p.potential.sigma_max, p.potential.n_levels, p.revision.start_level)
-        for name, p in PRESETS.items()
-        if isinstance(p.learner, LevelsConfig)
+        name: (network.sigma_min, network.sigma_max, network.n_levels, presets[name].revision.start_level)
+        for name, network in networks.items()
     }
     assert found == LEVELS
+
+
+def network_of(preset):
+    """The network with levels, be it around a reference or not."""
+    return preset.potential.network if isinstance(preset.potential, Referenced) else preset.potential
 
 
 @pytest.mark.parametrize("name", LEVELS)
 def test_rates_fall_to_nothing_and_weights_are_averaged(name):
     """The last noise of the weights would go into the normaliser."""
     assert (PRESETS[name].train.lr_final, PRESETS[name].train.ema_decay) == (0.0, 0.995)
-    assert PRESETS[name].sampler.step_size == pytest.approx(0.3 * PRESETS[name].potential.sigma_min ** 2)
+    assert PRESETS[name].sampler.step_size == pytest.approx(0.3 * network_of(PRESETS[name]).sigma_min ** 2)
 
 
 # Appendix, tables of networks: units of u and of g, dimension of h.

@@ -35,9 +35,9 @@ def data(
 
 
 def _list_data() -> int:
-    from nrf.data import DATASETS, locate
+    from nrf.data import COLLECTIONS, DATASETS, locate
 
-    for name, dataset in DATASETS.items():
+    for name, dataset in (DATASETS | COLLECTIONS).items():
         try:
             place = str(locate(name) or f"not here; nrf data fetch {name}") if dataset.files else "built in"
         except DataError as error:

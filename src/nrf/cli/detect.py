@@ -65,9 +65,10 @@ def fit(
     false_alarm_rate: float | None = None,
     contamination: float | None = None,
     n_estimators: int = 1,
+    field: Literal["auto", "product", "density", "inclusive"] = "auto",
     max_iter: int | None = None,
     max_levels: int = 64,
-    scaling: Literal["quartiles", "deviation"] = "quartiles",
+    scaling: Literal["auto", "quartiles", "deviation"] = "auto",
     keep_examples: bool = False,
     device: str = "cpu",
     seed: int = 0,
@@ -95,9 +96,12 @@ def fit(
         false_alarm_rate: Share of normal rows that may be flagged; 0.05 if nothing is given.
         contamination: Instead of that, the share of the training rows to flag.
         n_estimators: Models trained at once, whose scores are averaged.
-        max_iter: Iterations of training, instead of a number chosen by the number of rows.
+        field: What scores: neighbours times a density (product, as auto takes it), the density alone, which scores many
+            times as fast, or the inclusive network of the paper.
+        max_iter: Iterations of training; if not given none, but for the inclusive network as many as the rows ask for.
         max_levels: Columns of strings with more levels than this are hashed.
-        scaling: Divide numbers by the distance of their quartiles, or by their standard deviation.
+        scaling: What numbers are measured in: standard deviations, and ranks where tails are heavy (auto), the distance
+            of their quartiles, or standard deviations alone; the last two with a logarithm beyond three of them.
         keep_examples: Store the held-out rows with the detector, in a file that only you can read, so that explanations
             have typical rows to point to.
         device: Where to compute: cpu, cuda, …
@@ -127,6 +131,7 @@ def fit(
         "false_alarm_rate": false_alarm_rate,
         "contamination": contamination,
         "n_estimators": n_estimators,
+        "field": field,
         "max_iter": max_iter,
         "max_levels": max_levels,
         "scaling": scaling,

@@ -1,15 +1,16 @@
 """Datasets by name, checked by hash, as :class:`Splits`.
 
-To add one: write a file beside the others that ends in a ``DATASET``, and add a line to ``DATASETS``.
+To add one: write a file beside the others that ends in a ``DATASET``, and add a line to ``DATASETS``. Several tables
+that belong together are a ``Collection``.
 
 >>> resolve("digits").event_shape
 (64,)
 """
 
-from nrf.data import cifar10, digits, gmm, kddcup99, mnist
-from nrf.data.access import dataset, fetch, locate, resolve, verify
+from nrf.data import cifar10, digits, gmm, kddcup99, mnist, real_tables
+from nrf.data.access import dataset, fetch, folder_of, locate, resolve, verify
 from nrf.data.arrays import read_array
-from nrf.data.base import Check, DataFile, Dataset, Splits, cache_dir, one_class
+from nrf.data.base import Check, Collection, DataFile, Dataset, Splits, cache_dir, one_class
 
 DATASETS: dict[str, Dataset] = {
     "gmm": gmm.DATASET,
@@ -19,15 +20,20 @@ DATASETS: dict[str, Dataset] = {
     "kddcup99": kddcup99.DATASET,
 }
 
+COLLECTIONS: dict[str, Collection] = {"tables": real_tables.COLLECTION}
+
 __all__ = [
+    "COLLECTIONS",
     "DATASETS",
     "Check",
+    "Collection",
     "DataFile",
     "Dataset",
     "Splits",
     "cache_dir",
     "dataset",
     "fetch",
+    "folder_of",
     "locate",
     "one_class",
     "read_array",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from pathlib import Path
 
-from nrf.data.base import Check, Dataset, Notify, Splits, fetch_into_cache, require, search
+from nrf.data.base import Check, Collection, Dataset, Filed, Notify, Splits, fetch_into_cache, require, search
 from nrf.errors import DataError, InputError
 from nrf.seeds import require_seed
 
@@ -17,13 +17,28 @@ def dataset(name: str) -> Dataset:
     (2,)
     """
     # Taken here, not above: the registry imports the datasets, and this module is imported with it.
-    from nrf.data import DATASETS
+    from nrf.data import COLLECTIONS, DATASETS
 
     if name in DATASETS:
         return DATASETS[name]
-    close = difflib.get_close_matches(name.lower(), DATASETS, n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(close)}?" if close else f"known are {', '.join(DATASETS)}"
-    raise InputError(f"unknown dataset {name!r}: {hint}")
+    if name in COLLECTIONS:
+        raise InputError(f"{name!r} is a collection of tables, not one dataset: {COLLECTIONS[name].description}")
+    raise _unknown(name)
+
+
+def _dataset_or_collection(name: str) -> Dataset | Collection:
+    from nrf.data import COLLECTIONS
+
+    return COLLECTIONS[name] if name in COLLECTIONS else dataset(name)
+
+
+def _unknown(name: str) -> InputError:
+    from nrf.data import COLLECTIONS, DATASETS
+
+    known = [*DATASETS, *COLLECTIONS]
+    close = difflib.get_close_matches(name.lower(), known, n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(close)}?" if close else f"known are {', '.join(known)}"
+    return InputError(f"unknown dataset {name!r}: {hint}")
 
 
 def locate(name: str, path: Path | str | None = None) -> Path | None:
@@ -34,8 +49,20 @@ def locate(name: str, path: Path | str | None = None) -> Path | None:
     >>> locate("gmm") is None
     True
     """
-    chosen = dataset(name)
+    chosen = _dataset_or_collection(name)
     return search(chosen, path) if chosen.files else None
+
+
+def folder_of(name: str, path: Path | str | None = None, *, fetch: bool = True) -> Path:
+    """Return the folder of a collection, with the content of every file checked; fetch them if allowed.
+
+    Looked for as :func:`resolve` does. The tables are read from there by the collection's own module.
+    """
+    from nrf.data import COLLECTIONS
+
+    if name not in COLLECTIONS:
+        raise InputError(f"{name!r} is no collection of tables; there is {', '.join(COLLECTIONS)}")
+    return require(COLLECTIONS[name], path, fetch=fetch)
 
 
 def resolve(name: str, path: Path | str | None = None, *, fetch: bool = True, split: int = 0) -> Splits:
@@ -72,25 +99,29 @@ def verify(name: str, path: Path | str | None = None) -> list[Check]:
     >>> all(check.ok for check in verify("gmm"))
     True
     """
-    chosen = dataset(name)
+    chosen = _dataset_or_collection(name)
     folder = search(chosen, path) if chosen.files else None
     # Wrong files are reported one by one, so only a missing dataset is left to the function that raises.
     folder = folder or _folder(chosen, path, fetch=False)
     checks = [] if folder is None else [file.check(folder) for file in chosen.files]
-    if chosen.facts is not None and all(check.ok for check in checks):
-        checks += chosen.facts(chosen.load(folder))
+    if all(check.ok for check in checks):
+        if isinstance(chosen, Collection):
+            assert folder is not None
+            checks += chosen.facts(folder)
+        elif chosen.facts is not None:
+            checks += chosen.facts(chosen.load(folder))
     return checks
 
 
 def fetch(name: str, notify: Notify | None = None) -> Path:
     """Fetch a dataset into the cache folder and return its folder; ``notify`` gets one line at each stage."""
-    chosen = dataset(name)
+    chosen = _dataset_or_collection(name)
     if not chosen.files:
         raise DataError(f"{name} is made on the spot, there is nothing to fetch: use it as it is")
     return fetch_into_cache(chosen, notify)
 
 
-def _folder(chosen: Dataset, path: Path | str | None, *, fetch: bool) -> Path | None:
+def _folder(chosen: Filed, path: Path | str | None, *, fetch: bool) -> Path | None:
     if chosen.files:
         return require(chosen, path, fetch=fetch)
     if path is not None:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -209,6 +209,33 @@ class Dataset:
     """Where training and test rows are drawn at random: the split of a seed; ``load`` gives that of seed 0."""
 
 
+@dataclass(frozen=True)
+class Collection:
+    """Several tables under one name: they are fetched, found and checked as a dataset is, and read one by one.
+
+    ``facts`` is given the folder of the files.
+    """
+
+    name: str
+    description: str
+    files: tuple[DataFile, ...]
+    fetch: Callable[[Path, Notify], None]
+    facts: Callable[[Path], Iterable[Check]]
+
+
+class Filed(Protocol):
+    """What has files to look for: a :class:`Dataset` or a :class:`Collection`."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def files(self) -> tuple[DataFile, ...]: ...
+
+    @property
+    def fetch(self) -> Callable[[Path, Notify], None] | None: ...
+
+
 def given(folder: Path | None, name: str) -> Path:
     """Return ``folder``; a dataset made of files cannot be loaded without one."""
     if folder is None:
@@ -225,7 +252,7 @@ def cache_dir() -> Path:
     return Path(platformdirs.user_cache_dir("nrf"))
 
 
-def search(dataset: Dataset, path: Path | str | None = None) -> Path | None:
+def search(dataset: Filed, path: Path | str | None = None) -> Path | None:
     """Return the folder that holds all files of ``dataset``; only their presence is looked at."""
     if path is not None:
         return _first_complete(dataset, Path(path), "the given folder")
@@ -239,7 +266,7 @@ def search(dataset: Dataset, path: Path | str | None = None) -> Path | None:
     return cached if _missing(dataset, cached) == [] else None
 
 
-def _first_complete(dataset: Dataset, root: Path, called: str) -> Path | None:
+def _first_complete(dataset: Filed, root: Path, called: str) -> Path | None:
     for folder in (root / dataset.name, root):
         missing = _missing(dataset, folder)
         if not missing:
@@ -253,11 +280,11 @@ def _first_complete(dataset: Dataset, root: Path, called: str) -> Path | None:
     return None
 
 
-def _missing(dataset: Dataset, folder: Path) -> list[str]:
+def _missing(dataset: Filed, folder: Path) -> list[str]:
     return [file.name for file in dataset.files if file.find(folder) is None]
 
 
-def require(dataset: Dataset, path: Path | str | None = None, *, fetch: bool = True) -> Path:
+def require(dataset: Filed, path: Path | str | None = None, *, fetch: bool = True) -> Path:
     """Return the folder with the files of ``dataset``, each checked by hash; fetch them if allowed."""
     folder = search(dataset, path)
     if folder is None:
@@ -282,7 +309,7 @@ def require(dataset: Dataset, path: Path | str | None = None, *, fetch: bool = T
     return folder
 
 
-def fetch_into_cache(dataset: Dataset, notify: Notify | None = None) -> Path:
+def fetch_into_cache(dataset: Filed, notify: Notify | None = None) -> Path:
     """Fetch the files of ``dataset`` into the cache folder and return their folder.
 
     Everything is written to a temporary folder beside the final one, checked, and renamed: a fetch that is
@@ -326,7 +353,7 @@ def fetch_into_cache(dataset: Dataset, notify: Notify | None = None) -> Path:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _complete_and_right(dataset: Dataset, folder: Path) -> bool:
+def _complete_and_right(dataset: Filed, folder: Path) -> bool:
     return not _missing(dataset, folder) and all(file.check(folder).ok for file in dataset.files)
 
 

@@ -47,8 +47,11 @@ def first_of(name: str, sources: dict[str, Callable[[], None]], notify: Notify) 
     )
 
 
-def download(url: str, known_hash: str, folder: Path) -> Path:
-    """Download ``url`` into ``folder`` and check it by ``known_hash``: ``"md5:..."`` or ``"sha256:..."``."""
+def download(url: str, known_hash: str | None, folder: Path) -> Path:
+    """Download ``url`` into ``folder`` and check it by ``known_hash``: ``"md5:..."`` or ``"sha256:..."``.
+
+    Without a hash the caller checks what is made of the content before it is kept.
+    """
     import pooch
 
     pooch.get_logger().setLevel("WARNING")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from nrf.detect.replicas import Replicas
 from nrf.detect.selection import anomalies_of
+from nrf.fields import Choice
 
 MOST_ROWS = 500
 """Held-out rows that are looked at, at most: it should take milliseconds."""
@@ -18,8 +20,12 @@ FEWEST_ROWS = 20
 MARGIN = 0.02
 """By how much training must raise the AUROC of one kind of anomaly, at least. On sound fits of small tables some kind
 gains 0.03 or more; a learning rate of a millionth brings 0.01."""
+CHANCE = 0.6
+"""An AUROC up to which a kind of anomaly counts as not told."""
 GOOD = 0.95
 """A mean AUROC from which on there is little left to gain by training."""
+
+log = logging.getLogger(__name__)
 
 
 def check_training(
@@ -62,6 +68,53 @@ def check_training(
             f"{found['synthetic_auroc']:.2f}, that of the same networks before training "
             f"{found['untrained_synthetic_auroc']:.2f} (0.5 is chance). Do not rely on its scores: try more rows, "
             "leave out columns without information such as identifiers, or change max_iter or learning_rate"
+        )
+    return found
+
+
+def check_field(
+    settled: Replicas,
+    choices: Sequence[Choice],
+    held: Tensor,
+    *,
+    groups: Sequence[slice] | None = None,
+    n_iter: int,
+    warn: Callable[[str], None],
+) -> dict[str, float] | None:
+    """How well a field of neighbours and density tells held-out rows from anomalies made of them; its network's part.
+
+    Args:
+        settled: As they will be used.
+        choices: What held-out rows said of each network.
+        held: Encoded normal rows that were not trained on.
+        groups: Which outputs encode a column of the table.
+        n_iter: Iterations that the networks were trained for.
+        warn: Takes the warning where the field tells nothing.
+
+    Returns:
+        ``synthetic_auroc``; and of networks that were trained ``strength``, λ, and ``held_out_gain``, what they add to
+        the log-likelihood of held-out rows, in nats, with ``held_out_gain_error``. None with fewer than 20 held-out
+        rows.
+    """
+    found = {}
+    if n_iter > 0:
+        found = {
+            "strength": float(np.mean([choice.strength for choice in choices])),
+            "held_out_gain": float(np.mean([choice.gain for choice in choices])),
+            "held_out_gain_error": float(np.mean([choice.standard_error for choice in choices])),
+        }
+        if found["strength"] == 0:
+            log.info("the network adds nothing to what neighbours and mixture know: it has no part in the scores")
+    if len(held) < FEWEST_ROWS:
+        return found or None
+    rows = held[:MOST_ROWS]
+    won = _won(settled, rows, anomalies_of(rows, groups=groups))
+    found["synthetic_auroc"] = float(won.mean())
+    if (won.mean(1) + won.std(1) / np.sqrt(len(rows))).max() < CHANCE:
+        warn(
+            "this detector tells held-out normal rows from no kind of synthetic anomaly: the mean AUROC is "
+            f"{found['synthetic_auroc']:.2f} (0.5 is chance). Do not rely on its scores: try more rows, or leave out "
+            "columns without information such as identifiers"
         )
     return found
 

@@ -8,15 +8,18 @@ see docs/detection.md.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from nrf.errors import InputError
-from nrf.learners import InclusiveConfig, Revision
+from nrf.fields import Detection, MixtureReference, Neighbours
+from nrf.learners import InclusiveConfig, LevelsConfig, Revision
 from nrf.networks import (
+    LevelsMLPPotential,
     MLPGenerator,
     MLPPotential,
     OneClassCNNGenerator,
@@ -29,6 +32,8 @@ from nrf.runs.spec import GeneratorChoice, PairSpec, PotentialChoice
 from nrf.samplers import SGLD, Sampler
 from nrf.training import TrainConfig
 
+ColumnField = Literal["product", "density"]
+"""Fields of columns that are not learned by samples."""
 CONFINEMENT = 3.0
 """In units of the scaled columns: far outside, where training never was, the potential falls all the same."""
 SMOOTHING = 0.9
@@ -42,6 +47,12 @@ AVERAGED = 0.995
 """Of many rows: how much of the averaged weights stays at an iteration. They follow over some 200 of them."""
 LINE = 10
 """Iterations between two lines of metrics, at least: by fewer the guard would go by chance."""
+FEWEST_ANCHORS, MOST_ANCHORS, ANCHOR_CELLS = 1000, 10_000, 120_000
+"""Anchors of a field of neighbours, and their number times that of the columns."""
+NETWORK_LINE = 50
+"""The same, where a network is learned around a mixture."""
+OF_DENSITIES = ("widths", "learning_rate", "batch_size", "iterations")
+"""Settings of training that are those of a network around a mixture, too."""
 SPACING_ROWS = 500
 SPACING_AMONG = 20_000
 
@@ -55,8 +66,64 @@ def spacing_of(rows: Tensor) -> float:
     return float(distances.amin(1).median()) / math.sqrt(among.shape[1])
 
 
+def field_spec(
+    field: ColumnField, n_rows: int, columns: int, changes: dict[str, Any], units: Sequence[float] = ()
+) -> PairSpec:
+    """The default spec of the detector's own field for so many rows of columns, with some of its values given.
+
+    Args:
+        field: Neighbours and density, or the density alone.
+        n_rows: Training rows.
+        columns: Of the table, however many outputs encode them.
+        changes: ``widths``, ``learning_rate``, ``batch_size`` or ``iterations`` in place of the default; None stands
+            for the default.
+        units: What each encoded column is multiplied by, where they are not all 1.
+    """
+    given = {name: value for name, value in changes.items() if value is not None}
+    odd = sorted(set(given) - set(OF_DENSITIES))
+    if odd:
+        raise InputError(f"{', '.join(odd)} belong to field='inclusive'; give that, too, or leave them out")
+    batch = min(given.get("batch_size", 128), n_rows)
+    iterations = given.get("iterations", 0)
+    line = max(1, min(NETWORK_LINE, iterations))
+    return PairSpec(
+        potential=Detection(
+            network=LevelsMLPPotential(
+                widths=given.get("widths", (64, 64)), n_levels=8, sigma_min=0.1, sigma_max=3.0, covariance="full"
+            ),
+            reference=MixtureReference(ridge=0.02),
+            neighbours=Neighbours(max_anchors=n_anchors(columns)) if field == "product" else None,
+            units=tuple(units),
+        ),
+        generator=MLPGenerator(latent_dim=1, widths=(1,)),  # none is trained
+        sampler=SGLD(step_size=0.01),
+        revision=Revision(n_steps=20, target="x"),
+        learner=LevelsConfig(potential_lr=given.get("learning_rate", 5e-3)),
+        train=TrainConfig(
+            batch_size=batch,
+            iterations=iterations,
+            lr_final=0.0,
+            log_every=line,
+            checkpoint_every=line,
+            guard=True,
+            ema_decay=0.98,
+            compile="never",
+        ),
+    )
+
+
+def n_anchors(columns: int) -> int:
+    """Rows that neighbours are looked for among, at most: of many columns fewer, so that scoring stays fast.
+
+    Example:
+        >>> [n_anchors(columns) for columns in (5, 20, 120, 1000)]
+        [10000, 6000, 1000, 1000]
+    """
+    return max(FEWEST_ANCHORS, min(MOST_ANCHORS, ANCHOR_CELLS // columns))
+
+
 def spec_for(n_rows: int, shape: Shape, changes: dict[str, Any], spacing: float = 0.0) -> PairSpec:
-    """The default spec for so many rows of that shape, with some of its values given.
+    """The default spec of an inclusive field for so many rows of that shape, with some of its values given.
 
     Args:
         n_rows: Training rows.

@@ -17,8 +17,9 @@ from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
 from nrf.detect.calibration import ThresholdRule, rows_needed
+from nrf.detect.defaults import OF_DENSITIES
 from nrf.detect.fitted import Combine, Fitted, Provenance
-from nrf.detect.fitting import Job, calibration_part, encode_rows, split_rows, train
+from nrf.detect.fitting import FieldKind, Job, calibration_part, encode_rows, split_rows, train
 from nrf.detect.old_names import OldNames, takes_old_names
 from nrf.detect.parameters import check_parameters
 from nrf.detect.rows import RowReader, checked
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from nrf.detect.explain import Explanation
 
 Floats = NDArray[np.float64]
+Field = FieldKind | Literal["auto"]
 Callback = Callable[["NRFDetector", dict[str, float]], object]
 
 
@@ -51,7 +53,15 @@ class NRFDetector(OldNames, Thresholds, OutlierMixin, BaseEstimator):  # type: i
             rate needs where that is at most half of the rows.
         n_estimators: Models trained at once (replicas); their spread is the score's uncertainty.
         combine: Mean of the models' potentials, or of their ranks among the calibration rows.
-        max_iter: Iterations of training; by the number of rows if None.
+        field: Which field scores. ``product`` multiplies a field of neighbours with a density, a mixture of Gaussians;
+            ``density`` is the latter alone, many times faster to score by; ``inclusive`` is a network learned by
+            maximum likelihood from revised samples, with its generator, as in the paper. ``auto`` is the product for
+            columns, and ``inclusive`` for images on pixels, for networks of your own, and where ``training`` has
+            settings that are its own.
+        max_iter: Iterations of training. If None those of an inclusive field go by the number of rows, and in the other
+            fields no network is trained: on tables that were measured it made the density better and the detection not
+            (docs/detection.md). With 600, say, a network around the mixture is trained; held-out rows decide how much
+            of it counts.
         training: Everything else about training: widths, sampler, learning rate, batch size. A
             :class:`nrf.detect.Training`, or None for what suits the table. In ``set_params`` and in the grid of a
             search ``training__sigma`` is its setting ``sigma``; ``training`` itself takes whole objects.
@@ -65,11 +75,14 @@ class NRFDetector(OldNames, Thresholds, OutlierMixin, BaseEstimator):  # type: i
         categorical: Columns, by name or place, whose values are levels whatever they look like: zip codes, zones.
         keep: Columns to keep though they look like identifiers, which are left out otherwise, with a warning: levels
             nearly all distinct, free text, running numbers, dates at equal steps.
-        scaling: Numbers are divided by the distance of their ``quartiles``, which no wild value moves, or by their
-            standard ``deviation``, for columns in which half of all rows lie closely together, such as a network's
-            answers.
+        scaling: What numbers and dates are measured in. ``auto``: standard deviations from the mean; in columns with
+            heavy tails (a mean fourth power above 6) the mean of that, with a logarithm beyond ±3, and of the normal
+            score of the value's rank in training. ``quartiles``: distances from the median over that of the quartiles,
+            which no wild value moves, with a logarithm beyond ±3. ``deviation``: the same over the standard deviation,
+            for columns in which half of all rows lie closely together, such as a network's answers.
         warm_start: ``fit`` goes on from the networks of the fit before, with its encoding.
-        keep_examples: ``save`` stores the calibration rows, which are records of the training table, beside their
+        keep_examples: Explanations name the training rows nearest to a row, where the field remembers such, and
+            ``save`` stores the calibration rows, which are records of the training table, beside their
             scores. By default it stores the scores alone: a detector that was loaded then explains rows without typical
             rows to compare them with, and ``partial_fit`` calibrates it on the rows that it is given alone.
         callbacks: Called as ``callback(detector, numbers)`` about once an epoch, every ten iterations at most; one that
@@ -122,6 +135,7 @@ class NRFDetector(OldNames, Thresholds, OutlierMixin, BaseEstimator):  # type: i
         calibration_fraction: float | None = None,
         n_estimators: int = 1,
         combine: Combine = "potential",
+        field: Field = "auto",
         max_iter: int | None = None,
         training: Training | None = None,
         features: Any = "auto",
@@ -130,7 +144,7 @@ class NRFDetector(OldNames, Thresholds, OutlierMixin, BaseEstimator):  # type: i
         max_levels: int = 64,
         categorical: Sequence[str | int] | None = None,
         keep: Sequence[str | int] | None = None,
-        scaling: Scaling = "quartiles",
+        scaling: Scaling = "auto",
         warm_start: bool = False,
         keep_examples: bool = False,
         callbacks: Sequence[Callback] | None = None,
@@ -143,6 +157,7 @@ class NRFDetector(OldNames, Thresholds, OutlierMixin, BaseEstimator):  # type: i
         self.calibration_fraction = calibration_fraction
         self.n_estimators = n_estimators
         self.combine: Combine = combine
+        self.field: Field = field
         self.max_iter = max_iter
         self.training = training
         self.features = features
@@ -219,7 +234,9 @@ class NRFDetector(OldNames, Thresholds, OutlierMixin, BaseEstimator):  # type: i
             # All that learns from rows sees the training part alone: to a calibration row it is what it will be to a
             # new one, which may have levels, gaps and values that no training row has.
             reader = self._read_schema(taken(X, learned)) if before is None else before.reader
-            rows = encode_rows(reader, X, learned, held, state, self.n_estimators)
+            field = self._field(reader)
+            jitter = field == "inclusive"
+            rows = encode_rows(reader, X, learned, held, state, self.n_estimators, jitter=jitter)
             job = Job(
                 reader=reader,
                 rows=rows,
@@ -229,12 +246,23 @@ class NRFDetector(OldNames, Thresholds, OutlierMixin, BaseEstimator):  # type: i
                 combine=self.combine,
                 own=(self.potential, self.generator),
                 before=None if before is None else before.replicas,
+                add=add,
                 n_features_in=self.n_features_in_,
                 feature_names_in=_names_in(self),
                 provenance=replace(before.provenance if before else Provenance(split_seed=seed), versions=versions()),
             )
             watch = self._show if self.callbacks else None
-            self.fitted_ = train(job, self.training or Training(), self.max_iter, verbose=self.verbose, watch=watch)
+            settings = self.training or Training()
+            self.fitted_ = train(job, field, settings, self.max_iter, verbose=self.verbose, watch=watch)
+
+    def _field(self, reader: RowReader | None = None) -> FieldKind:
+        """Which field is fitted; what rows look like may not be known yet."""
+        if self.field != "auto":
+            return self.field
+        own = self.potential is not None or self.generator is not None
+        pixels = reader is not None and reader.encoder is None
+        settings = set((self.training or Training()).given()) - set(OF_DENSITIES)
+        return "inclusive" if own or pixels or settings else "product"
 
     def _read_schema(self, X: Any) -> RowReader:
         """What training rows look like."""
@@ -242,7 +270,7 @@ class NRFDetector(OldNames, Thresholds, OutlierMixin, BaseEstimator):  # type: i
             X,
             features=self.features,
             max_levels=self.max_levels,
-            scaling=self.scaling,
+            scaling="quartiles" if self.scaling == "auto" and self._field() == "inclusive" else self.scaling,
             categorical=self.categorical,
             keep=self.keep,
             device=self.device,
@@ -280,6 +308,16 @@ class NRFDetector(OldNames, Thresholds, OutlierMixin, BaseEstimator):  # type: i
         X = self._checked(X)
         return self.fitted_.scores(X)
 
+    def log_density(self, X: Any) -> Floats:
+        """``log p(x)`` of each row in nats: of the density, without the neighbours.
+
+        The density is one of encoded columns: numbers in standard deviations, of which long tails are bent, and an
+        output for each level. So values of two detectors cannot be compared; those of one can, and they sum up to the
+        log-likelihood of a table. With several models it is the logarithm of their mean density.
+        """
+        X = self._checked(X)
+        return self.fitted_.log_density(X)
+
     def score_spread(self, X: Any) -> Floats:
         """Standard deviation of the score over the models: how unsure the ensemble is of each row."""
         X = self._checked(X)
@@ -302,7 +340,7 @@ class NRFDetector(OldNames, Thresholds, OutlierMixin, BaseEstimator):  # type: i
         from nrf.detect.explain import explain
 
         X = self._checked(X)
-        return explain(self.fitted_, X, **options)
+        return explain(self.fitted_, X, neighbours=self.keep_examples, **options)
 
     def save(self, path: str | Path) -> None:
         """Write a directory with weights and JSON; see :mod:`nrf.detect.storage`."""

@@ -10,7 +10,7 @@ feature by feature, by the gradient along the line from the counterfactual to th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from nrf.detect.fitted import Fitted, opened
 from nrf.detect.tables.given import GivenRows, Novelty, given_rows
 from nrf.detect.tables.schema import Schema
 from nrf.errors import InputError
+from nrf.fields import DetectionField
 from nrf.networks import Snapshot
 from nrf.samplers import SGLD, Position, run
 from nrf.seeds import stream
@@ -71,6 +72,9 @@ class Explanation:
     revised_score: float
     reached: bool
     """Whether the counterfactual is above the threshold."""
+    neighbours: tuple[dict[str, Any], ...] = ()
+    """The nearest training rows that the field remembers, the nearest first, by column; with ``keep_examples`` and a
+    field of neighbours only."""
 
     @property
     def is_anomaly(self) -> bool:
@@ -79,7 +83,12 @@ class Explanation:
 
 
 def explain(
-    detector: NRFDetector | Fitted, X: Any, *, max_steps: int = 500, target: float | None = None
+    detector: NRFDetector | Fitted,
+    X: Any,
+    *,
+    max_steps: int = 500,
+    target: float | None = None,
+    neighbours: bool = False,
 ) -> list[Explanation]:
     """Explain rows of a table.
 
@@ -88,6 +97,7 @@ def explain(
         X: Rows.
         max_steps: Steps of the revision, at most.
         target: Potential that counts as typical; the median of the calibration rows if not given.
+        neighbours: Name the nearest training rows that the field remembers.
     """
     fitted, X = opened(detector, X)
     encoder, calibration = fitted.reader.encoder, fitted.calibrated.scores
@@ -103,8 +113,12 @@ def explain(
     scores = field.values(rows)
     p_values = calibration.p_values(scores.cpu().numpy())
     typical = _typical_rows(fitted, field)
+    near = _neighbours(fitted, rows, given) if neighbours else [()] * len(rows)
     return [
-        _explain_row(fitted, field, _Row(row, i, given, new[i]), [goal, *_nearest(typical, row)], score, p)
+        replace(
+            _explain_row(fitted, field, _Row(row, i, given, new[i]), [goal, *_nearest(typical, row)], score, p),
+            neighbours=near[i],
+        )
         for i, (row, goal, score, p) in enumerate(zip(rows, revised, scores.tolist(), p_values.tolist(), strict=True))
     ]
 
@@ -144,6 +158,24 @@ def _typical_rows(fitted: Fitted, field: _Field) -> Tensor:
         return torch.empty(0, 0)
     values = field.values(known[:TYPICAL_ROWS])
     return known[:TYPICAL_ROWS][values >= values.median()]
+
+
+def _neighbours(fitted: Fitted, rows: Tensor, given: GivenRows) -> list[tuple[dict[str, Any], ...]]:
+    """The anchors nearest to each row as the user would write them; none of a field that has none."""
+    field, encoder = fitted.replicas.module("potential"), fitted.reader.encoder
+    if not isinstance(field, DetectionField) or field.neighbours is None:
+        return [()] * len(rows)
+    assert encoder is not None
+    anchors, _ = field.neighbours.nearest(field.scaled(fitted.replicas.seen(rows)))
+    if field.units:
+        anchors = anchors / anchors.new_tensor(field.units)
+    near = []
+    for i, each in enumerate(anchors):
+        whole = rows.new_zeros(len(each), encoder.n_outputs)
+        whole[:, encoder.learned] = each
+        values = [encoder.decode_rounded(encoder.snap(row)) for row in whole.cpu().numpy()]
+        near.append(tuple({name: given.in_kind(i, name, v) for name, v in row.items()} for row in values))
+    return near
 
 
 def _nearest(typical: Tensor, row: Tensor) -> Tensor:

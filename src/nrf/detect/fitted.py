@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,6 +21,7 @@ from nrf.detect.replicas import Replicas
 from nrf.detect.rows import RowReader, require_finite_rows
 from nrf.detect.tables.files import FileColumns
 from nrf.detect.tables.schema import Schema
+from nrf.errors import InputError
 from nrf.models import LatentGenerator
 from nrf.runs.spec import PairSpec
 
@@ -108,6 +110,16 @@ class Fitted:
         values = torch.cat(in_threads(lambda part: score(self.reader.encoded(part)), parts), 1)
         require_finite_rows(torch.isfinite(values).all(0).cpu().numpy())
         return values
+
+    def log_density(self, X: Any) -> Floats:
+        """Of each row, in nats."""
+        if not self.replicas.has_density:
+            raise InputError("the field of this detector is not normalised; fit with field='product' or 'density'")
+        density = self.replicas.log_densities()
+        parts = parts_of(self.reader.prepared(X))
+        values = torch.cat(in_threads(lambda part: density(self.reader.encoded(part)), parts), 1).double()
+        found: Floats = (torch.logsumexp(values, 0) - math.log(len(values))).cpu().numpy()
+        return found
 
     def scores(self, X: Any) -> Floats:
         """The score of each row: high = normal."""

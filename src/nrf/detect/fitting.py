@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -15,9 +16,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nrf.detect.calibration import FALSE_ALARM_RATE, SMALLEST_SPLIT, CalibratedOn, rows_to_hold_out
-from nrf.detect.checkup import check_training
-from nrf.detect.defaults import spacing_of, spec_for
+from nrf.detect.checkup import check_field, check_training
+from nrf.detect.defaults import ColumnField, field_spec, spacing_of, spec_for
 from nrf.detect.fitted import Calibrated, Combine, Fitted, Own, Provenance, calibrate
+from nrf.detect.parallel import one_thread
+from nrf.detect.products import PATIENCE, Judge, Parts
 from nrf.detect.replicas import Replicas, train_replicas
 from nrf.detect.rows import RowReader
 from nrf.detect.settings import Training
@@ -26,6 +29,7 @@ from nrf.errors import InputError
 from nrf.runs.spec import PairSpec
 from nrf.training import Trainer
 
+FieldKind = ColumnField | Literal["inclusive"]
 Places = NDArray[np.intp]
 Watch = Callable[[Fitted, dict[str, float]], bool]
 """Is given the model as it is, and a line of metrics; ends training by True."""
@@ -64,7 +68,14 @@ class EncodedRows:
 
 
 def encode_rows(
-    reader: RowReader, X: Any, learned: Places, held: Places, state: np.random.RandomState, n_estimators: int
+    reader: RowReader,
+    X: Any,
+    learned: Places,
+    held: Places,
+    state: np.random.RandomState,
+    n_estimators: int,
+    *,
+    jitter: bool = True,
 ) -> EncodedRows:
     """Encode rows for training.
 
@@ -75,14 +86,16 @@ def encode_rows(
         held: Which are held out.
         state: Draws the seeds, then the noise.
         n_estimators: How many models there will be.
+        jitter: Whether discrete columns get noise.
     """
     rows = reader.read(taken(X, learned))
     seeds = tuple(int(s) for s in state.randint(0, 2**31 - 1, size=n_estimators))
     seen = rows
     if reader.encoder is not None:
         seen = rows[:, reader.encoder.learned]
-        noise = state.standard_normal(size=tuple(seen.shape)).astype(np.float32) * reader.encoder.jitter()
-        seen = seen + torch.from_numpy(noise).to(rows.device)
+        if jitter:
+            noise = state.standard_normal(size=tuple(seen.shape)).astype(np.float32) * reader.encoder.jitter()
+            seen = seen + torch.from_numpy(noise).to(rows.device)
     return EncodedRows(rows, seen, reader.read(taken(X, held)) if len(held) else rows[:0], seeds)
 
 
@@ -125,13 +138,16 @@ class Job:
     own: Own
     before: Replicas | None
     """Networks to go on from."""
+    add: bool
+    """Whether the rows come beside those of the fit before."""
     n_features_in: int
     feature_names_in: tuple[str, ...] | None
     provenance: Provenance
 
-    def build(self, spec: PairSpec) -> Replicas:
-        """Networks before training."""
-        return Replicas.of(spec, self.rows.seen, self.rows.seeds, *self.own, self.reader.surprises)
+    def build(self, spec: PairSpec, rows: Tensor | None = None) -> Replicas:
+        """Networks before training, started from these rows or from all."""
+        rows = self.rows.seen if rows is None else rows
+        return Replicas.of(spec, rows, self.rows.seeds, *self.own, self.reader.surprises)
 
     def fitted(self, replicas: Replicas, spec: PairSpec, n_iter: int, history: list[dict[str, float]]) -> Fitted:
         """The record of networks that were trained: what they know, their calibration, the threshold."""
@@ -157,38 +173,51 @@ class Job:
 
 
 def train(
-    job: Job, training: Training, max_iter: int | None, *, verbose: int | None = None, watch: Watch | None = None
+    job: Job,
+    field: FieldKind,
+    training: Training,
+    max_iter: int | None,
+    *,
+    verbose: int | None = None,
+    watch: Watch | None = None,
 ) -> Fitted:
     """Train, in several attempts if need be, and make the record of it.
 
     Args:
         job: What to train on.
+        field: Which field.
         training: Settings that differ from the defaults.
-        max_iter: Length of training; by the number of rows if None.
+        max_iter: Length of training; by the field and the number of rows if None.
         verbose: As for :class:`nrf.detect.NRFDetector`.
         watch: Looks on about once an epoch.
     """
+    # A field of columns is many small products: a second thread costs more than it brings.
+    with nullcontext() if field == "inclusive" else one_thread():
+        return _trained(job, field, training.given() | {"iterations": max_iter}, verbose, watch)
+
+
+def _trained(job: Job, field: FieldKind, changes: dict[str, Any], verbose: int | None, watch: Watch | None) -> Fitted:
     seen = job.rows.seen
-    spec = spec_for(len(seen), tuple(seen.shape[1:]), training.given() | {"iterations": max_iter}, spacing_of(seen))
-    attempts, warned = _Attempts(job, watch), list[str]()
+    if field == "inclusive":
+        spec = spec_for(len(seen), tuple(seen.shape[1:]), changes, spacing_of(seen))
+        attempts: _Attempts = _Attempts(job, watch)
+    else:
+        attempts = _Judged(job, watch)
+        columns = len(job.reader.groups or ())
+        spec = field_spec(field, len(attempts.data), columns, changes, job.reader.units)
+    warned = list[str]()
     trained = train_replicas(
         spec,
-        seen,
+        attempts.data,
         job.rows.seeds,
         attempts.build,
         verbose=verbose,
         on_log=attempts.on_log,
         warn=warned.append,
     )
+    attempts.end()
     fitted = job.fitted(trained.replicas, trained.spec, trained.n_iter, attempts.history)
-
-    def untrained() -> Replicas:
-        replicas = job.build(trained.spec)
-        if job.reader.surprises:
-            replicas.know(job.rows.learned)
-        return replicas
-
-    health = check_training(fitted.replicas, untrained, job.rows.held, groups=job.reader.groups, warn=warned.append)
+    health = attempts.health(fitted, warned.append)
     return replace(fitted, health=health, warnings=tuple(warned))
 
 
@@ -197,12 +226,13 @@ class _Attempts:
 
     def __init__(self, job: Job, watch: Watch | None) -> None:
         self.job, self.watch = job, watch
+        self.data = job.rows.seen
         self.history: list[dict[str, float]] = []
 
     def build(self, spec: PairSpec) -> Replicas:
         """The networks of a new attempt."""
         self.history = []
-        self.spec, self.replicas = spec, self.job.build(spec)
+        self.spec, self.replicas = spec, self.job.build(spec, self.data)
         if self.job.before is not None:
             self.replicas.go_on_from(self.job.before)
         return self.replicas
@@ -215,3 +245,51 @@ class _Attempts:
             return False
         self.replicas.take_averages(trainer)
         return self.watch(self.job.fitted(self.replicas, self.spec, trainer.step, self.history), numbers)
+
+    def end(self) -> None:
+        """After the last attempt."""
+
+    def health(self, fitted: Fitted, warn: Callable[[str], None]) -> dict[str, float] | None:
+        """What training brought."""
+
+        def untrained() -> Replicas:
+            replicas = self.job.build(fitted.spec)
+            if self.job.reader.surprises:
+                replicas.know(self.job.rows.learned)
+            return replicas
+
+        rows, groups = self.job.rows.held, self.job.reader.groups
+        return check_training(fitted.replicas, untrained, rows, groups=groups, warn=warn)
+
+
+class _Judged(_Attempts):
+    """Those of a density that held-out rows judge: training ends where it gains nothing any more."""
+
+    judge: Judge
+
+    def __init__(self, job: Job, watch: Watch | None) -> None:
+        super().__init__(job, watch)
+        rows, units = job.rows.seen, job.reader.units
+        rows = rows * rows.new_tensor(units) if units else rows
+        self.parts = Parts.of(rows, job.rows.seeds[0], job.before if job.add else None)
+        self.data = self.parts.learned
+
+    def build(self, spec: PairSpec) -> Replicas:
+        replicas = super().build(spec)
+        self.judge = Judge(replicas, spec, self.parts, self.job.rows.seeds)
+        return replicas
+
+    def on_log(self, trainer: Trainer, row: Mapping[str, float]) -> bool:
+        self.replicas.take_averages(trainer)
+        found = self.judge.look(trainer.step)
+        if self.watch is not None:
+            self.judge.settle(best=False)
+        stop = super().on_log(trainer, {**row, **found})
+        return stop or trainer.step - self.judge.best_step >= PATIENCE * trainer.config.log_every
+
+    def end(self) -> None:
+        self.choices = self.judge.settle(best=True)
+
+    def health(self, fitted: Fitted, warn: Callable[[str], None]) -> dict[str, float] | None:
+        rows, groups = self.job.rows.held, self.job.reader.groups
+        return check_field(fitted.replicas, self.choices, rows, groups=groups, n_iter=fitted.n_iter, warn=warn)

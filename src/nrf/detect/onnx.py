@@ -13,9 +13,11 @@ from torch import nn
 from nrf._version import __version__
 from nrf.detect.features import PrincipalComponents
 from nrf.detect.fitted import Fitted, fitted_of
+from nrf.detect.onnx_field import FieldNodes
 from nrf.detect.tables.graph import OPSETS, Nodes
 from nrf.detect.tables.onnx_columns import encoder_nodes
 from nrf.errors import InputError
+from nrf.fields import DetectionField
 from nrf.files import write_atomically
 from nrf.networks import Snapshot, replica_state
 from nrf.networks.layers import Scalar
@@ -64,11 +66,12 @@ def export_onnx(detector: NRFDetector | Fitted, path: str | Path) -> None:
         start = encoding.output_name
     seen, odd = start, None
     if reader.encoder is not None:
-        given = graph.taken(start, reader.encoder.learned)
-        low, high = (graph.tensor(bound) for bound in fitted.replicas.bounds)
-        seen = graph.add("Min", graph.add("Max", given, low), high)
-        beyond = graph.total(graph.add("Abs", graph.add("Sub", given, seen)))
-        odd = graph.add("Add", graph.total(graph.taken(start, reader.encoder.surprises)), beyond)
+        seen = given = graph.taken(start, reader.encoder.learned)
+        odd = graph.total(graph.taken(start, reader.encoder.surprises))
+        if fitted.replicas.clamps:
+            low, high = (graph.tensor(bound) for bound in fitted.replicas.bounds)
+            seen = graph.add("Min", graph.add("Max", given, low), high)
+            odd = graph.add("Add", odd, graph.total(graph.add("Abs", graph.add("Sub", given, seen))))
     values = [graph.network(module, seen) for module in potentials(fitted)]
     if odd is not None:
         costs = fitted.replicas.surprise_costs.cpu().numpy()
@@ -140,7 +143,9 @@ class _Builder(Nodes):
         return self.add("Sub", self.add("Mul", "input", factor), shift)
 
     def network(self, module: nn.Module, x: str) -> str:
-        """A potential of plain layers."""
+        """A potential of plain layers, or a field of neighbours and density."""
+        if isinstance(module, DetectionField):
+            return FieldNodes(self).field(module, x)
         layers = list(module.body.children()) if isinstance(module, Scalar) else [module]
         out = x
         for layer in layers:
@@ -173,6 +178,8 @@ class _Builder(Nodes):
                 )
             case nn.LeakyReLU():
                 return self.add("LeakyRelu", x, alpha=float(layer.negative_slope))
+            case nn.SiLU():
+                return self.add("Mul", x, self.add("Sigmoid", x))
             case nn.ReLU():
                 return self.add("Relu", x)
             case nn.Tanh():

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 SHARES = {"calibration_fraction": 0.9, "false_alarm_rate": 0.999, "contamination": 0.5}
 """Parameters above 0 and up to this."""
+FIELDS = ("auto", "product", "density", "inclusive")
 COUNTS = ("n_estimators", "max_levels", "max_iter")
 
 
@@ -32,12 +33,18 @@ def check_parameters(detector: NRFDetector) -> None:
             raise InputError(f"{name} must lie in (0, {most:g}], got {value!r}")
     if detector.combine not in ("potential", "rank"):
         raise InputError(f"combine must be 'potential' or 'rank', got {detector.combine!r}")
+    if detector.field not in FIELDS:
+        raise InputError(f"field must be one of {', '.join(map(repr, FIELDS))}, got {detector.field!r}")
+    if detector.field in ("product", "density") and (detector.potential is not None or detector.generator is not None):
+        raise InputError("networks of your own make an inclusive field; give field='inclusive', or leave it out")
     for name in COUNTS:
         value = getattr(detector, name)
+        if name == "max_iter" and value == 0 and not isinstance(value, bool):
+            continue
         if not (is_count(value) or (value is None and name == "max_iter")):
             raise InputError(f"{name} must be a whole number from 1 on, got {value!r}")
     if detector.scaling not in get_args(Scaling):
-        raise InputError(f"scaling must be 'quartiles' or 'deviation', got {detector.scaling!r}")
+        raise InputError(f"scaling must be 'auto', 'quartiles' or 'deviation', got {detector.scaling!r}")
     if not isinstance(detector.training, Training | None):
         raise InputError(f"training must be a nrf.detect.Training or None, got {detector.training!r}")
     if not isinstance(detector.keep_examples, bool | np.bool_):

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
-from nrf.detect.detector import NRFDetector
+from nrf.detect.detector import Field, NRFDetector
 from nrf.detect.old_names import OldNames, takes_old_names
 from nrf.detect.settings import Training
 from nrf.detect.tables.columns import Scaling
@@ -36,6 +36,7 @@ class NRF(OldNames, BaseDetector):  # type: ignore[misc]
         n_estimators: Models trained at once. This and all that follow: see :class:`nrf.detect.NRFDetector`.
         combine: Mean of the models' potentials, or of their ranks.
         calibration_fraction: Share of the rows that are not trained on but kept for ``detector_``'s p-values.
+        field: Which field scores.
         max_iter: Iterations of training.
         training: Everything else about training: a :class:`nrf.detect.Training`. Its settings one by one are
             ``training__sigma`` and the like in ``set_params``.
@@ -44,7 +45,8 @@ class NRF(OldNames, BaseDetector):  # type: ignore[misc]
         max_levels: Categorical columns with more levels are hashed.
         categorical: Columns, by name or place, whose values are levels whatever they look like.
         keep: Columns to keep though they look like identifiers.
-        scaling: Divide numbers by the distance of their ``quartiles``, or by their standard ``deviation``.
+        scaling: What numbers are measured in: ``auto``, ``quartiles`` or ``deviation``, see
+            :class:`nrf.detect.NRFDetector`.
         keep_examples: ``detector_.save`` stores the calibration rows, too.
         device: Where to compute.
         verbose: Progress: None shows it on a terminal, 1 everywhere, 0 nowhere.
@@ -71,6 +73,7 @@ class NRF(OldNames, BaseDetector):  # type: ignore[misc]
         n_estimators: int = 1,
         combine: Literal["potential", "rank"] = "potential",
         calibration_fraction: float | None = None,
+        field: Field = "auto",
         max_iter: int | None = None,
         training: Training | None = None,
         potential: nn.Module | None = None,
@@ -78,7 +81,7 @@ class NRF(OldNames, BaseDetector):  # type: ignore[misc]
         max_levels: int = 64,
         categorical: Sequence[str | int] | None = None,
         keep: Sequence[str | int] | None = None,
-        scaling: Scaling = "quartiles",
+        scaling: Scaling = "auto",
         keep_examples: bool = False,
         device: str = "cpu",
         verbose: int | None = None,
@@ -88,6 +91,7 @@ class NRF(OldNames, BaseDetector):  # type: ignore[misc]
         self.n_estimators = n_estimators
         self.combine = combine
         self.calibration_fraction = calibration_fraction
+        self.field: Field = field
         self.max_iter = max_iter
         self.training = training
         self.potential = potential

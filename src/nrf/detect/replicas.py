@@ -18,10 +18,12 @@ from torch import Tensor, nn
 from nrf.detect.calibration import ROUNDING
 from nrf.detect.parallel import one_thread
 from nrf.errors import InputError, NonFiniteError
+from nrf.fields import DetectionField
 from nrf.learners.base import Learner
 from nrf.models import LatentGenerator, gradient, replicas_of
-from nrf.networks import Shape, Snapshot
+from nrf.networks import Shape, Snapshot, replica_state, stack
 from nrf.runs.spec import PairSpec
+from nrf.seeds import DrawsFrom
 from nrf.training import Trainer
 
 Floats = NDArray[np.floating]
@@ -56,6 +58,7 @@ class Replicas:
     def __init__(self, learner: Learner, shape: Shape, surprises: Sequence[int] = ()) -> None:
         self.learner, self.shape, self.surprises = learner, shape, list(surprises)
         self.averaged: dict[str, nn.Module] = {}
+        self.settled: nn.Module | None = None
         self.surprise_costs = torch.zeros(self.count)
         self.bounds = torch.tensor([[-math.inf], [math.inf]]).repeat(1, shape[0])
         self._seen = [i for i in range(shape[0] + len(surprises)) if i not in set(surprises)]
@@ -89,8 +92,23 @@ class Replicas:
         return replicas_of(self.learner.modules["potential"])
 
     def module(self, name: str) -> nn.Module:
-        """A network as it is used: averaged over the last part of training, if that was kept."""
+        """A network as it is used: settled, or averaged over the last part of training, if that was kept."""
+        if name == "potential" and self.settled is not None:
+            return self.settled
+        return self.learned(name)
+
+    def learned(self, name: str) -> nn.Module:
+        """A network as training left it, averaged if that was kept."""
         return self.averaged.get(name, self.learner.modules[name])
+
+    def alone(self, spec: PairSpec) -> list[nn.Module]:
+        """A copy of each replica's potential by itself, as training left it; ``spec`` is what they were built by."""
+        together = self.learned("potential")
+        return [copy_of(together)] if self.count == 1 else alone(together, self.count, spec, self.shape)
+
+    def settle(self, potentials: Sequence[nn.Module]) -> None:
+        """Use these potentials, one a replica, from now on; training goes on from what it has left."""
+        self.settled = potentials[0] if len(potentials) == 1 else stack(potentials)
 
     def take_averages(self, trainer: Trainer) -> None:
         """Use the averaged weights that a trainer of these replicas keeps, if it does."""
@@ -127,12 +145,26 @@ class Replicas:
         still = self._still()
         return lambda rows: self._by_chunks(self._potentials_of, still, rows)
 
+    @property
+    def has_density(self) -> bool:
+        """Whether there is a density with a known normaliser."""
+        return isinstance(self.settled, DetectionField)
+
+    def log_densities(self) -> Callable[[Tensor], Tensor]:
+        """The log-density of each row under each replica, as a function for many calls."""
+        still = self._still()
+        assert isinstance(still, DetectionField)
+        found: nn.Module = _LogDensity(still)
+        return lambda rows: self._by_chunks(lambda field, x: self._learned_of(field, self.seen(x)), found, rows)
+
     def _potentials_of(self, still: nn.Module, rows: Tensor) -> Tensor:
         seen = self.seen(rows)
         if not self.surprises:
             return self._learned_of(still, seen)
         known = self._known(seen)
-        odd = rows[:, self.surprises].sum(1) + (seen - known).abs_().sum(1)
+        odd = rows[:, self.surprises].sum(1)
+        if self.clamps:
+            odd = odd + (seen - known).abs_().sum(1)
         u = self._learned_of(still, known)
         return u - self.surprise_costs.to(u)[:, None] * odd
 
@@ -168,8 +200,15 @@ class Replicas:
         slopes = self.gradient(self._still(), rows[:SLOPE_ROWS]).abs() * sizes
         return ROUNDING * size + torch.finfo(torch.float32).eps * float(slopes.flatten(1).sum(1).amax())
 
+    @property
+    def clamps(self) -> bool:
+        """Whether values beyond what is known are brought back to it: a network alone knows nothing of there."""
+        return not isinstance(self.learner.modules["potential"], DetectionField)
+
     def _known(self, seen: Tensor) -> Tensor:
-        """Rows with values beyond what is known brought back to it."""
+        """Rows with values beyond what is known brought back to it, where the field is a network alone."""
+        if not self.clamps:
+            return seen
         low, high = self.bounds.to(seen)
         return seen.clamp(low, high)
 
@@ -196,13 +235,20 @@ class Replicas:
         """Take over the weights of replicas trained before."""
         if before.count != self.count:
             raise InputError(f"n_estimators was {before.count} and is {self.count} now; a warm start keeps it")
+        if type(before.learner) is not type(self.learner):
+            raise InputError("the fit before had another field; a warm start keeps it")
         for name, module in self.learner.modules.items():
-            module.load_state_dict(before.learner.modules[name].state_dict())
+            there = before.learner.modules[name]
+            if isinstance(module, DetectionField) and isinstance(there, DetectionField):
+                module, there = module.density.body, there.density.body  # the reference is that of the rows
+            module.load_state_dict(there.state_dict())
 
     def packed(self) -> dict[str, Any]:
         """All values, without the modules that hold them."""
         tensors = {f"last/{n}/{k}": v for n, m in self.learner.modules.items() for k, v in m.state_dict().items()}
         tensors |= {f"averaged/{n}/{k}": v for n, m in self.averaged.items() for k, v in m.state_dict().items()}
+        if self.settled is not None:
+            tensors |= {f"settled/potential/{k}": v for k, v in self.settled.state_dict().items()}
         tensors |= {"surprise_costs": self.surprise_costs, "bounds": self.bounds}
         return {"shape": self.shape, "count": self.count, "tensors": {k: v.cpu() for k, v in tensors.items()}}
 
@@ -229,7 +275,34 @@ class Replicas:
                 prefix = f"{kind}/{name}/"
                 state = {k.removeprefix(prefix): v for k, v in packed["tensors"].items() if k.startswith(prefix)}
                 module.load_state_dict(state)
+        prefix = "settled/potential/"
+        state = {k.removeprefix(prefix): v for k, v in packed["tensors"].items() if k.startswith(prefix)}
+        if state:
+            found.settled = copy_of(found.learner.modules["potential"])
+            found.settled.load_state_dict(state)
         return found
+
+
+def alone(together: nn.Module, count: int, spec: PairSpec, shape: Shape) -> list[nn.Module]:
+    """The potentials that were stacked, each by itself."""
+    found = []
+    for i in range(count):
+        with DrawsFrom(torch.Generator()):
+            own = spec.potential.build(shape)
+        own.load_state_dict(replica_state(together.state_dict(), i))
+        found.append(own)
+    return found
+
+
+class _LogDensity(nn.Module):
+    """The density inside a field, of rows as the field takes them."""
+
+    def __init__(self, field: DetectionField) -> None:
+        super().__init__()
+        self.field = field
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.field.log_density(x)
 
 
 def copy_of(module: nn.Module) -> nn.Module:

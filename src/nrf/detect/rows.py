@@ -41,7 +41,7 @@ class RowReader:
         *,
         features: Any = "auto",
         max_levels: int = 64,
-        scaling: Scaling = "quartiles",
+        scaling: Scaling = "auto",
         categorical: Sequence[str | int] | None = None,
         keep: Sequence[str | int] | None = None,
         device: str = "cpu",
@@ -52,7 +52,7 @@ class RowReader:
             X: Training rows that were checked.
             features: As for :class:`nrf.detect.NRFDetector`, like all that follow.
             max_levels: More levels than this are hashed.
-            scaling: What numbers are divided by.
+            scaling: What numbers are measured in.
             categorical: Columns of levels.
             keep: Columns to keep though they look like identifiers.
             device: Where to compute.
@@ -76,6 +76,12 @@ class RowReader:
     def surprises(self) -> list[int]:
         """Encoded columns that no network sees."""
         return [] if self.encoder is None else self.encoder.surprises
+
+    @property
+    def units(self) -> tuple[float, ...]:
+        """What encoded columns are multiplied by where distances of rows count; nothing, if that is 1 for all."""
+        units = () if self.encoder is None else tuple(float(unit) for unit in self.encoder.units())
+        return () if set(units) <= {1.0} else units
 
     @property
     def groups(self) -> list[slice] | None:

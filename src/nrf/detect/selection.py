@@ -180,7 +180,8 @@ def _made_like(X: Any, seed: int) -> list[Any]:
     _require_rows(frame.n_rows)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="columns left out")
-        encoder = Schema.fit(frame, max_levels=max(2, frame.n_rows))  # none is hashed: there is no way back
+        # None is hashed: there is no way back. Anomalies are the same whatever the scaling of a detector is.
+        encoder = Schema.fit(frame, max_levels=max(2, frame.n_rows), scaling="quartiles")
     groups = [group for _, group in encoder.groups]
     made = made_anomalies(torch.from_numpy(encoder.encode(frame)), seed, groups)
     return [_decoded(encoder, rows.numpy(), frame, X) for rows in made.values()]

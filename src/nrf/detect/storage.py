@@ -53,6 +53,7 @@ from nrf.detect.stored_checks import (
 from nrf.detect.tables.files import FileColumns
 from nrf.detect.tables.schema import Schema
 from nrf.errors import CheckpointError, InputError
+from nrf.fields import DetectionField
 from nrf.files import write_atomically
 from nrf.runs.spec import PairSpec
 
@@ -105,7 +106,8 @@ NOT_STORED = ("features", "potential", "generator", "callbacks", "random_state",
 def save(fitted: Fitted, parameters: Mapping[str, Any], path: str | Path) -> None:
     """Write a fit and the parameters of its detector; an existing detector there is replaced, anything else is not.
 
-    Calibration rows are stored with the parameter ``keep_examples`` alone, in a file that only its owner can read.
+    Calibration rows are stored with the parameter ``keep_examples`` alone. A field of neighbours holds training rows,
+    its anchors, in any case. A file with rows of either kind can be read by its owner only.
     """
     path = Path(path)
     if not is_free(path):
@@ -114,12 +116,18 @@ def save(fitted: Fitted, parameters: Mapping[str, Any], path: str | Path) -> Non
     path.mkdir(parents=True, exist_ok=True)
     with _alone_in(path):
         weights = f"weights-{digest}.safetensors"
-        write_atomically(path / weights, content, private=bool(parameters["keep_examples"]))
+        write_atomically(path / weights, content, private=bool(parameters["keep_examples"]) or _holds_rows(fitted))
         write_atomically(path / DESCRIPTION, text)
         for other in path.iterdir():  # what was replaced, and what saves that were killed have left
             if other.name != weights and _is_ours(other):
                 with suppress(OSError):
                     other.unlink()
+
+
+def _holds_rows(fitted: Fitted) -> bool:
+    """Whether training rows are part of the field."""
+    field = fitted.replicas.module("potential")
+    return isinstance(field, DetectionField) and field.neighbours is not None
 
 
 def is_free(path: str | Path) -> bool:
@@ -259,6 +267,7 @@ def _parameters(stored: Mapping[str, Any]) -> dict[str, Any]:
         whole(stored, "random_state")
     if stored.get("training") is not None:
         parameters["training"] = from_json(Training, stored["training"], "training")
+    parameters.setdefault("scaling", "quartiles")  # what there was before it could be chosen
     if parameters.get("contamination") is not None:  # earlier versions kept a rate beside it
         parameters["false_alarm_rate"] = None
     return parameters

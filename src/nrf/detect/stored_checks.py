@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from nrf.detect.calibration import CalibratedOn
 from nrf.detect.fitted import Own
@@ -23,6 +23,7 @@ from nrf.detect.pixels import PixelScale
 from nrf.detect.replicas import Replicas
 from nrf.detect.tables.schema import Schema
 from nrf.errors import InputError
+from nrf.fields import Detection
 from nrf.learners import InclusiveConfig
 from nrf.runs.spec import PairSpec
 
@@ -34,6 +35,8 @@ SMALL_EVENT = 2**20
 """Values of a row or an image that may be built, whatever the weights are."""
 FAR = 1000.0
 """More than the novelties of a column can ever count: the encoder's logarithm of the largest number is 712."""
+POSITIVE = ("variances", "epsilon", "spread")
+"""Buffers that are divided by."""
 MODULES = ("potential", "generator")
 
 
@@ -108,9 +111,10 @@ def check_sizes(encoder: Schema | None, spec: PairSpec, own: Own, tensors: Mappi
         raise InputError(f"the encoder has {buckets} buckets, the weights have {numbers} numbers")
     if not isinstance(spec.learner, InclusiveConfig):  # others may have a memory of any size
         raise InputError(f"its learner is a {type(spec.learner).__name__}, that of a detector an InclusiveConfig")
-    for network in [n for n, o in zip((spec.potential, spec.generator), own, strict=True) if o is None]:
+    potential = spec.potential.network if isinstance(spec.potential, Detection) else spec.potential
+    for network in [n for n, o in zip((potential, spec.generator), own, strict=True) if o is None]:
         for name, value in _sizes(network):
-            if not 1 <= value <= numbers:
+            if not (0 if name == "n_waves" else 1) <= value <= numbers:
                 raise InputError(f"{name} of {type(network).__name__} is {value}, the weights have {numbers} numbers")
         layers = len(getattr(network, "widths", ()))
         if layers > len(tensors):
@@ -178,13 +182,17 @@ def check_tensors(
         q = spec.generator.build(shape) if own[1] is None else own[1]
     known = {"surprise_costs", "bounds", "calibration/scores"}
     for name, module in zip(MODULES, (u, q), strict=True):
-        for kind in ("last", "averaged"):
+        for kind in ("last", "averaged", "settled"):
             prefix = f"{kind}/{name}/"
-            if kind == "averaged" and not any(key.startswith(prefix) for key in tensors):
+            if kind != "last" and not any(key.startswith(prefix) for key in tensors):
                 continue
+            grown = _grown(module, tensors, prefix)
             for key, value in module.state_dict().items():
-                stacked = (count, *value.shape) if count > 1 else tuple(value.shape)
+                own_shape = grown.get(key, tuple(value.shape))
+                stacked = (count, *own_shape) if count > 1 else own_shape
                 found = _require(tensors, prefix + key, stacked, value.dtype)
+                if key.rpartition(".")[2] in POSITIVE and (found <= 0).any():
+                    raise InputError(f"{prefix + key} must be positive")
                 known.add(prefix + key)
                 if key.endswith("running_var") and (found < 0).any():
                     raise InputError(f"{prefix + key} has negative variances")
@@ -207,6 +215,29 @@ def check_tensors(
     odd = sorted(name for name in tensors if name not in known and not name.startswith("features/"))
     if odd:
         raise InputError(f"there are tensors that belong to nothing: {', '.join(odd[:5])}")
+
+
+def _grown(module: nn.Module, tensors: Mapping[str, Tensor], prefix: str) -> dict[str, tuple[int, ...]]:
+    """Shapes of buffers that have the length of what was fitted, which the file may choose; but one for all of them."""
+    found = {}
+    for path, part in module.named_modules():
+        start = f"{path}." if path else ""
+        for name, dimension in getattr(part, "GROWS", {}).items():
+            value, stored = part.get_buffer(name), tensors.get(f"{prefix}{start}{name}")
+            if stored is None or stored.ndim < value.ndim:
+                continue
+            shape = list(value.shape)
+            if name != "variances" or value.shape[-1] == stored.shape[-1]:  # a kernel has one for all
+                shape[dimension] = stored.shape[dimension]
+            found[start + name] = tuple(shape)
+        lengths = {found[start + n][d] for n, d in getattr(part, "GROWS", {}).items() if start + n in found}
+        if len(lengths) > 1 or 0 in lengths:
+            raise InputError(f"{prefix}{start[:-1]} has parts of different lengths: {sorted(lengths)}")
+        rotation = tensors.get(f"{prefix}{start}rotation")
+        if hasattr(part, "GROWS") and rotation is not None and rotation.numel():
+            size = part.get_buffer("means").shape[-1]
+            found[f"{start}rotation"] = (size, size)
+    return found
 
 
 def _check_bounds(bounds: Tensor, costs: Tensor, *, closed: bool) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from nrf.fields.annealing import anneal, at_level, denoised, draw_widest, flow, sample
 from nrf.fields.contributions import contributions
+from nrf.fields.detection import Detection, DetectionField, Ground, HeldOut, ground_of, settle
 from nrf.fields.nats import log_density
+from nrf.fields.neighbours import NeighbourField, Neighbours
 from nrf.fields.normaliser import (
     Integral,
     Normaliser,
@@ -34,10 +36,16 @@ from nrf.fields.references import (
 __all__ = [
     "REFERENCES",
     "Choice",
+    "Detection",
+    "DetectionField",
     "GaussianReference",
+    "Ground",
+    "HeldOut",
     "Integral",
     "KernelReference",
     "MixtureReference",
+    "NeighbourField",
+    "Neighbours",
     "NoReference",
     "Normaliser",
     "ProductField",
@@ -54,9 +62,11 @@ __all__ = [
     "denoised",
     "draw_widest",
     "flow",
+    "ground_of",
     "importance_integral",
     "log_density",
     "normalise",
     "quadrature",
     "sample",
+    "settle",
 ]

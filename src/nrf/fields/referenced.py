@@ -191,6 +191,16 @@ class ReferencedLevels(NoiseLevelPotential):
         """Whether Z was found at every level, by draws of the reference."""
         return bool(self.tilt.known.all())
 
+    def forward(self, x: Tensor, level: Level = 0) -> Tensor:
+        if not isinstance(level, int):
+            return super().forward(x, level)
+        known = self.measure.log_density(x, self.sigmas[level])  # of one level only
+        if not self.training and not bool(self.tilt.strength.any()):  # nor is the network asked in vain
+            shift = self.tilt.log_normaliser.view(self.tilt.n, 1, -1)[:, :, level]
+            return (apart(known, self.tilt.n) - shift).flatten()
+        tilt: Tensor = self.tilt(self.outputs(x))
+        return known + tilt[:, level]
+
     def levels(self, x: Tensor, own: Tensor | None = None) -> Tensor:
         """The potential at every level; kernels that :meth:`ReferenceMeasure.own` found may be left out."""
         tilt: Tensor = self.tilt(self.outputs(x))
@@ -303,15 +313,27 @@ def choose_strength(
     with torch.no_grad(), frozen(potential):
         said = potential.tilt.bounded(potential.outputs(blurred))[:, 0].double()
         drawn = _outputs_of_draws(potential, n_draws, rng)
-    gains = [float(one * said.mean()) - _log_mean(one * drawn[0]) for one in strengths]
+    found = best_strength(said, drawn[0], strengths)
+    _set(potential, found.strength, drawn)
+    return found
+
+
+def best_strength(said: Tensor, drawn: Tensor, strengths: Sequence[float]) -> Choice:
+    """Of some values of λ the one under which held-out rows are most likely.
+
+    Args:
+        said: What the bounded network says at held-out rows.
+        drawn: And at draws of the reference.
+        strengths: Values of λ.
+    """
+    gains = [float(one * said.mean()) - _log_mean(one * drawn) for one in strengths]
     best = max(range(len(gains)), key=gains.__getitem__)
     strength = strengths[best]
-    weights = torch.exp(strength * (drawn[0] - drawn[0].max()))
+    weights = torch.exp(strength * (drawn - drawn.max()))
     error = math.hypot(
         float(strength * said.std(correction=0)) / math.sqrt(len(said)),
-        float(weights.std() / weights.mean()) / math.sqrt(n_draws),
+        float(weights.std() / weights.mean()) / math.sqrt(len(drawn)),
     )
-    _set(potential, strength, drawn)
     return Choice(strength, gains[best], error)
 
 
@@ -323,9 +345,12 @@ def normalise(potential: AnyReferenced, rng: torch.Generator, *, n_draws: int = 
         rng: All randomness.
         n_draws: Draws of the reference.
     """
+    strength = float(potential.tilt.strength)
+    if strength == 0:  # the reference itself
+        _set(potential, 0.0, [torch.zeros(1)] * len(potential.sigmas))
+        return 0.0
     with torch.no_grad(), frozen(potential):
         drawn = _outputs_of_draws(potential, n_draws, rng)
-    strength = float(potential.tilt.strength)
     _set(potential, strength, drawn)
     weights = torch.exp(strength * (drawn[0] - drawn[0].max()))
     return float(weights.std() / weights.mean()) / math.sqrt(n_draws)

@@ -12,7 +12,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -117,6 +117,9 @@ class Components(ReferenceMeasure):
     Replicas each have their own, as one more dimension in front of all buffers; all must have as many components.
     """
 
+    GROWS: ClassVar = {"means": -2, "variances": -2, "log_weights": -1}
+    """Which dimension of a buffer has the length of what was fitted, the same for all."""
+
     centre: Tensor
     rotation: Tensor
     means: Tensor
@@ -136,7 +139,7 @@ class Components(ReferenceMeasure):
     def keep(self, **tensors: Tensor) -> None:
         """Take these as the buffers, in the type that the measure has."""
         for name, value in tensors.items():
-            setattr(self, name, value.to(self.centre))
+            setattr(self, name, value.to(self.centre).contiguous())  # as it is when it was stored, bit by bit
 
     def stacked(self, measures: Sequence[Self]) -> Self:
         """Those of all replicas."""

@@ -204,7 +204,8 @@ class AtLevel:
 
 
 def require_levels(potential: Potential | nn.Module) -> NoiseLevelPotential:
-    """A potential that has noise levels, or an error that says which ones do."""
+    """A potential that has noise levels, or the one inside as its ``density``; an error says which ones do."""
+    potential = getattr(potential, "density", potential)
     if not isinstance(potential, NoiseLevelPotential):
         raise InputError(
             f"{type(potential).__name__} has no noise levels; take LevelsMLPPotential or LevelsCNNPotential"

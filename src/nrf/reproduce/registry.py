@@ -55,7 +55,7 @@ OURS: dict[str, str] = {
     "cifar10-one-class-ablation": "what `best` is for one-class CIFAR-10",
     "generation-rates": "learning rates of inclusive-NRF and SNGAN for a short run on CIFAR-10",
     "density": "what is learned of densities that are known",
-    "detectors": "NRFDetector beside other detectors on 16 data sets",
+    "detectors": "NRFDetector beside other detectors, four blocks",
 }
 """What the paper does not have."""
 

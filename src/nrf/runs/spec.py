@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from nrf.data import Splits, one_class, resolve
 from nrf.deprecation import deprecated
 from nrf.errors import InputError
-from nrf.fields import Referenced
+from nrf.fields import Detection, Referenced
 from nrf.learners import LEARNERS, InclusiveConfig, Learner, LearnerConfig, Revision, as_replicas
 from nrf.models import LatentGenerator
 from nrf.networks import GENERATORS, POTENTIALS, Latent, PotentialConfig, Shape, data_dependent_init
@@ -31,7 +31,12 @@ if TYPE_CHECKING:
 else:
     PotentialChoice, GeneratorChoice, SamplerChoice, LearnerChoice = (
         Union[tuple(registry.values())]  # noqa: UP007
-        for registry in (POTENTIALS | {"referenced": Referenced}, GENERATORS, SAMPLERS, LEARNERS)
+        for registry in (
+            POTENTIALS | {"referenced": Referenced, "detection": Detection},
+            GENERATORS,
+            SAMPLERS,
+            LEARNERS,
+        )
     )
 
 DATA_INIT_ROWS = 2000
@@ -115,7 +120,7 @@ class PairSpec:
         """Set the potential's first scale by training rows, where its configuration asks for that."""
         if self.potential.data_init:
             rng = stream(seed, "data-init")
-            if not isinstance(self.potential, Referenced):  # a reference itself says how many rows it takes
+            if not isinstance(self.potential, Referenced | Detection):  # a reference itself says how many rows it takes
                 data = data[torch.randperm(len(data), generator=rng)[:DATA_INIT_ROWS].to(data.device)]
             data_dependent_init(potential, data, self.potential.bias_spread, rng)
 

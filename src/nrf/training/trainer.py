@@ -44,7 +44,7 @@ class TrainConfig:
     batch_size: int = 100
     """Rows a batch."""
     iterations: int | None = None
-    """Length of the run in iterations; give this or epochs."""
+    """Length of the run in iterations, 0 to leave the networks as they begin; give this or epochs."""
     epochs: int | None = None
     """Length of the run in epochs; give this or iterations."""
     lr_final: float = 1.0
@@ -93,8 +93,9 @@ class TrainConfig:
             "threads",
         ):
             value = getattr(self, name)
-            if value is not None and value < 1:
-                raise InputError(f"{name} must be at least 1, got {value}")
+            least = 0 if name == "iterations" else 1
+            if value is not None and value < least:
+                raise InputError(f"{name} must be at least {least}, got {value}")
         if self.ema_decay is not None and not 0 < self.ema_decay < 1:
             raise InputError(f"ema_decay must lie between 0 and 1, got {self.ema_decay}")
         if self.shift < 0:

@@ -94,6 +94,45 @@ def test_a_matrix_of_numbers(missing):
         agree(running.run(None, {"input": rows})[0], encoder.encode(rows))
 
 
+@pytest.mark.parametrize("missing", [False, True])
+def test_heavy_columns_beside_others(missing):
+    rng = np.random.default_rng(0)
+    x = np.stack(
+        [
+            rng.standard_t(1, 600),
+            rng.normal(size=600),
+            np.round(np.exp(3 * rng.normal(size=600))),
+            np.arange(600) % 40 == 0,
+            np.arange(600) % 2,
+        ],
+        axis=1,
+    ).astype(np.float32)
+    if missing:
+        x[::7, [0, 1, 3]] = np.nan
+    encoder = Schema.fit(x)
+    assert [len(c.knots) > 2 for c in encoder.columns] == [True, False, True, False, False]
+    assert len(encoder.columns[3].knots) == 2
+    running = session(encoder)
+    knots = [np.resize(c.mean + c.scale * np.array(c.knots or [0.0]), 300) for c in encoder.columns]
+    edges = np.array([np.roll(EDGES, i)[:5] for i in range(len(EDGES))])
+    for rows in (x, x[:1], np.stack(knots, axis=1).astype(np.float32), edges.astype(np.float32)):
+        np.testing.assert_allclose(running.run(None, {"input": rows})[0], encoder.encode(rows), rtol=1e-6, atol=1e-6)
+
+
+def test_a_heavy_column_far_from_zero():
+    x = 1e6 + np.random.default_rng(0).standard_t(2, size=(300, 3))
+    encoder = Schema.fit(x)
+    assert all(c.knots and c.needs_double for c in encoder.columns)
+    agree(session(encoder).run(None, {"input": x})[0], encoder.encode(x))
+
+
+def test_scalings_side_by_side():
+    x = np.random.default_rng(0).standard_t(1, size=(300, 3)).astype(np.float32)
+    ways = [Schema.fit(x, scaling=scaling) for scaling in ("auto", "quartiles")]
+    encoder = Schema((ways[0].columns[0], ways[1].columns[1], ways[0].columns[2]), "array")
+    agree(session(encoder).run(None, {"input": x})[0], encoder.encode(x))
+
+
 def test_one_column():
     encoder = Schema.fit([[1.0], [2.0], [5.0]])
     edges = np.array(EDGES, dtype=np.float32)[:, None]
@@ -173,11 +212,14 @@ def test_a_constant_is_the_same_in_another_precision(fit_in, wide):
             assert mixed_encoder.encode(table)[:, -1].tolist() == [count] * 20
 
 
-def test_infinite_numbers_are_large_ones():
-    encoder = Schema.fit([[1.0], [2.0], [5.0]])
+@pytest.mark.parametrize(
+    ("scaling", "tail", "far"), [("quartiles", [], 100), ("auto", [], 29.9), ("auto", [9.0] * 20 + [1e6], 29.9)]
+)
+def test_infinite_numbers_are_large_ones(scaling, tail, far):
+    encoder = Schema.fit(np.array([1.0, 2.0, 5.0, *tail])[:, None], scaling=scaling)
     out = session(encoder).run(None, {"input": np.array([[np.inf], [-np.inf]], dtype=np.float32)})[0]
     assert np.isfinite(out).all()
-    assert out[0, 0] > 100 > -100 > out[1, 0]
+    assert out[0, 0] > far > -far > out[1, 0]
 
 
 def test_every_kind():
@@ -304,20 +346,22 @@ CELLS = {"number": FLOATS, "flag": st.booleans(), "word": WORDS}
 @st.composite
 def tables(draw):
     n, m = draw(st.integers(2, 8)), draw(st.integers(1, 5))
+    copies = draw(st.sampled_from([1, 30]))  # of all training rows but the last: then a column may have heavy tails
     train, test = {}, {}
     for i in range(draw(st.integers(1, 4))):
         cell = CELLS[draw(st.sampled_from(sorted(CELLS)))]
-        train[f"c{i}"] = draw(st.lists(cell if draw(st.booleans()) else cell | st.none(), min_size=n, max_size=n))
+        drawn = draw(st.lists(cell if draw(st.booleans()) else cell | st.none(), min_size=n, max_size=n))
+        train[f"c{i}"] = drawn[:-1] * copies + drawn[-1:]
         test[f"c{i}"] = draw(st.lists(cell | st.none(), min_size=m, max_size=m))
-    train["last"] = list(range(n))
+    train["last"] = [*range(n - 1)] * copies + [n]
     test["last"] = [*range(m)]
     return tuple(pd.DataFrame({k: pd.Series(v, dtype=object) for k, v in t.items()}) for t in (train, test))
 
 
 @settings(max_examples=40, deadline=None)
-@given(tables())
-def test_random_tables(both):
-    encoder = fitted(both[0])
+@given(tables(), st.sampled_from(["auto", "quartiles"]))
+def test_random_tables(both, scaling):
+    encoder = fitted(both[0], scaling=scaling, keep=["last"])
     for table in both:
         expected = encoder.encode(table)
         if encoder.is_numeric:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from nrf.detect.tables.columns import (
     CategoricalColumn,
     DatetimeColumn,
     NumericColumn,
+    Scaling,
 )
 from nrf.detect.tables.columns.categorical import UNSEEN
 from nrf.detect.tables.frame import as_columns
@@ -100,15 +102,18 @@ def test_rows_do_not_see_each_other():
 
 def test_unexpected_missing_values_are_counted():
     table = mixed("polars")
-    encoder = Schema.fit(table)
+    encoder = Schema.fit(table, scaling="quartiles")
     empty = table.with_columns([pl.lit(None).alias(c) for c in table.columns])
     out = encoder.encode(empty)
     assert (out[:, -1] == 3).all()  # age, grade, joined; the others had missing values at fit
     assert (out[:, 12] == 1).all()  # grade: missing counts as unseen
     middle = dt.datetime.fromtimestamp(float(np.median(STAMPS)), dt.UTC).replace(tzinfo=None)
     assert list(encoder.decode(out[0]).values()) == [36, None, None, None, UNSEEN, middle]
+    at_mean = Schema.fit(table)
+    middle = dt.datetime.fromtimestamp(float(np.mean(STAMPS)), dt.UTC).replace(tzinfo=None)
+    assert list(at_mean.decode(at_mean.encode(empty)[0]).values()) == [39, None, None, None, UNSEEN, middle]
     numeric = Schema.fit(np.eye(3))
-    assert numeric.encode([[NAN, 0, NAN]])[0].tolist() == [0, 0, 0, 2]
+    assert numeric.encode([[NAN, 1 / 3, NAN]])[0].tolist() == [0, 0, 0, 2]
     boolean = Schema.fit(pd.DataFrame({"b": [True, False, False]}))
     assert boolean.encode(pd.DataFrame({"b": [None]})).tolist() == [[0, 1]]
 
@@ -145,10 +150,15 @@ def test_decode_takes_soft_rows():
     row[2] = row[7] = 0.7
     assert encoder.decode(row)["income"] is None
     assert encoder.decode(row)["colour"] is None
-    row[0] = row[13] = 1e4  # neither numbers nor calendars reach so far
+    row[0], row[13] = 1e4, 1e7  # no calendar reaches so far
+    assert encoder.decode(row)["age"] == round(39 + 1e4 * np.std([30, 41, 25, 60]))
     assert encoder.decode(row)["joined"] == dt.datetime.max
-    assert encoder.decode(row)["age"] > 10**300
     assert encoder.decode(-row)["joined"] == dt.datetime.min
+    squashed = Schema.fit(mixed(), scaling="quartiles")
+    row[13] = 1e4
+    assert squashed.decode(row)["joined"] == dt.datetime.max
+    assert squashed.decode(row)["age"] > 10**300
+    assert squashed.decode(-row)["joined"] == dt.datetime.min
 
 
 @pytest.mark.parametrize("row", [np.zeros(3), np.zeros((1, 15)), np.full(15, np.nan)])
@@ -185,6 +195,7 @@ def _changed(change):
         (lambda d: d["encoder"]["columns"][0].update(type="ImageColumn"), "'ImageColumn', not one of"),
         (lambda d: d["encoder"]["columns"][0].update(scale=0.0), "positive scale"),
         (lambda d: d["encoder"]["columns"][0].update(median=NAN), "finite numbers"),
+        (lambda d: d["encoder"]["columns"][0].update(mean=float("inf")), "finite numbers"),
         (lambda d: d["encoder"]["columns"][0].update(name="income"), "different names"),
         (lambda d: d["encoder"]["columns"][3].update(levels=["red", "blue"]), "sorted levels"),
         (lambda d: d["encoder"]["columns"][3].update(hashed_buckets=4), "sorted levels"),
@@ -231,10 +242,10 @@ def tables(draw):
 
 
 @settings(max_examples=150, deadline=None)
-@given(tables(), st.integers(1, 5), st.integers(1, 4))
-def test_random_tables(both, max_levels, hash_buckets):
+@given(tables(), st.integers(1, 5), st.integers(1, 4), st.sampled_from(get_args(Scaling)))
+def test_random_tables(both, max_levels, hash_buckets, scaling):
     train, test = (pd.DataFrame({k: pd.Series(v, dtype=object) for k, v in t.items()}) for t in both)
-    encoder = fit_or_none(train, max_levels=max_levels, hash_buckets=hash_buckets)
+    encoder = fit_or_none(train, max_levels=max_levels, hash_buckets=hash_buckets, scaling=scaling)
     if encoder is None:
         return
     out = encoder.encode(train)

@@ -46,6 +46,14 @@ class Nodes:
         self.nodes.append(node)
         return name
 
+    def least(self, x: str, k: int) -> tuple[str, str]:
+        """The k least values of each row, rising, and their places."""
+        name = f"{self.prefix}/TopK_{len(self.nodes)}"
+        count = self.constant(np.array([k], dtype=np.int64))
+        out = [name, f"{name}/places"]
+        self.nodes.append(self.onnx.helper.make_node("TopK", [x, count], out, name=name, axis=1, largest=0, sorted=1))
+        return name, out[1]
+
     def taken(self, x: str, places: Sequence[int]) -> str:
         """Some columns of a matrix."""
         return self.add("Gather", x, self.constant(np.array(places, dtype=np.int64)), axis=1)

@@ -28,8 +28,8 @@ def encoder_nodes(schema: Schema) -> EncoderGraph:
     the training table in their order. Otherwise each column with outputs, and each with a constant number, is an input
     of its own under its name, shape (N, 1): floats for numbers and booleans (as 0 and 1), 64-bit floats for times (as
     seconds since 1970 in UTC, which 32 bits would round to minutes), strings for categories (numbers that are treated
-    as levels as text: 7, 2.5). Floats have 32 bits, or 64 where 32 would round numbers by more than a 100,000th of
-    their scale: those far from zero that differ by little.
+    as levels as text: 7, 2.5). Floats have 32 bits, or 64 where 32 would move outputs by more than a 100,000th: numbers
+    far from zero that differ by little.
     NaN and the empty string are missing values. Infinite numbers are not refused here: they count as very large ones.
 
     Args:

@@ -40,25 +40,30 @@ UNEXPECTED = "(unexpected)"
 class Schema:
     """How a table becomes a matrix of 32-bit floats without missing values; made by :meth:`fit`.
 
-    - Numbers and times: ``squash((x − median) / scale)``, see :mod:`nrf.detect.tables.columns.squash`. Numbers that
-      take two values are treated as binary: 0 for the more frequent one and ±1 for the other.
+    - Numbers and times: ``z = (x − mean) / SD``, logarithmic beyond ±30. Where the mean of z⁴ is above 6: the mean of
+      ``squash(z)`` and of the normal score of the value's rank in training, see
+      :mod:`nrf.detect.tables.columns.heavy`.
+    - With another ``scaling`` than "auto": ``squash((x − median) / scale)``, see
+      :mod:`nrf.detect.tables.columns.squash`.
+    - Numbers that take two values: 0 for the more frequent one and ±1 for the other.
     - Booleans: 0 or 1.
     - Strings and categories: one output per level, or one per bucket of levels where there are many. Levels too rare to
       learn from share one output, which levels that were not there at fit then have too; where none is rare, those have
       an output of their own.
-    - Missing values: the median (the more frequent value of a boolean) and a flag beside it, if the column had missing
-      values at fit; categories have an output for them.
+    - Missing values: the middle of the column (the mean, or the median where tails are heavy or z is not used; the more
+      frequent value of a boolean) and a flag beside it, if the column had missing values at fit; categories have an
+      output for them.
     - Novelties: the last output counts, over all columns, values that are missing where at fit none were, and numbers
       that differ where at fit all were equal. Like the outputs of unseen levels it is 0 in all training rows.
 
     Example:
-        >>> schema = Schema.fit([[1.0, "a"], [2.0, "b"], [4.0, "a"]], names=["size", "colour"])
+        >>> schema = Schema.fit([[1.0, "a"], [2.0, "b"], [3.0, "a"]], names=["size", "colour"])
         >>> schema.output_names
         ('size', 'colour=a', 'colour=b', 'colour (unseen)', '(unexpected)')
         >>> schema.encode([[2.0, "c"]]).tolist()
         [[0.0, 0.0, 0.0, 1.0, 0.0]]
-        >>> schema.decode(schema.encode([[4.0, "b"]])[0])
-        {'size': 4, 'colour': 'b'}
+        >>> schema.decode(schema.encode([[3.0, "b"]])[0])
+        {'size': 3, 'colour': 'b'}
     """
 
     columns: tuple[AnyColumn, ...]
@@ -89,7 +94,7 @@ class Schema:
         max_levels: int = 64,
         hash_buckets: int = 32,
         names: Sequence[str] | None = None,
-        scaling: Scaling = "quartiles",
+        scaling: Scaling = "auto",
         categorical: Sequence[str | int] = (),
         keep: Sequence[str | int] = (),
     ) -> Schema:
@@ -105,12 +110,12 @@ class Schema:
             max_levels: Categorical columns with more levels are hashed.
             hash_buckets: Into so many buckets.
             names: Names for the columns of an array.
-            scaling: Divide numbers by the distance of their quartiles, or by their standard ``deviation``.
+            scaling: What numbers and times are measured in, see :data:`nrf.detect.tables.columns.base.Scaling`.
             categorical: Columns, by name or place, whose values are levels whatever they look like: codes, zones.
             keep: Columns to keep though they look like identifiers.
         """
         if scaling not in get_args(Scaling):
-            raise InputError(f"scaling must be 'quartiles' or 'deviation', got {scaling!r}")
+            raise InputError(f"scaling must be 'auto', 'quartiles' or 'deviation', got {scaling!r}")
         if isinstance(table, Frame) and names is not None:
             raise InputError("names are for arrays, a frame has its own; give them to as_columns instead")
         frame = table if isinstance(table, Frame) else as_columns(table, names)
@@ -219,6 +224,11 @@ class Schema:
         """
         noise = [value for column in self.kept_columns for value in column.jitter]
         return np.array([*noise, JITTER], dtype=np.float32)[self.learned]
+
+    def units(self) -> Singles:
+        """What each of the outputs that vary is multiplied by where distances of rows count."""
+        units = [value for column in self.kept_columns for value in column.units]
+        return np.array([*units, 1.0], dtype=np.float32)[self.learned]
 
     def sizes(self) -> Singles:
         """Size of the numbers behind each output, in scales: what their rounding is relative to."""

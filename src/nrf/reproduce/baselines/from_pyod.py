@@ -82,6 +82,19 @@ class ALAD(PyODBaseline):
 
 
 @dataclass
+class LUNAR(PyODBaseline):
+    """A network of the distances to the five nearest rows, trained to tell rows from negative samples around them."""
+
+    epochs: int = 200
+
+    module: ClassVar[str] = "pyod.models.lunar"
+    class_name: ClassVar[str] = "LUNAR"
+
+    def parameters(self, rows: Numbers) -> dict[str, Any]:
+        return {"n_epochs": self.epochs, "random_state": self.seed}
+
+
+@dataclass
 class ECOD(PyODBaseline):
     """How far out a row lies in each column; it ranks among training and test rows together."""
 

@@ -78,6 +78,8 @@ class NearestNeighbours(Baseline):
     """1 for the nearest."""
     distinct: bool = False
     """Whether training rows that repeat count once, which is quicker where most of them do."""
+    mean: bool = False
+    """The mean distance to all of them, up to that place."""
 
     module: ClassVar[str] = "sklearn.neighbors"
 
@@ -88,7 +90,8 @@ class NearestNeighbours(Baseline):
         self.index = NearestNeighbors(n_neighbors=self.place).fit(np.unique(known, axis=0) if self.distinct else known)
 
     def scores(self, rows: Numbers) -> Scores:
-        return np.asarray(-self.index.kneighbors(flat(rows))[0][:, -1])
+        distances = self.index.kneighbors(flat(rows))[0]
+        return np.asarray(-(distances.mean(1) if self.mean else distances[:, -1]))
 
 
 @dataclass

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import dataclasses
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
@@ -10,8 +11,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from nrf.config import to_json
 from nrf.detect import NRFDetector, Training
-from nrf.detect.defaults import spec_for
+from nrf.detect.defaults import field_spec, spec_for
+from nrf.detect.detector import Field
 from nrf.learners.base import PairLearner
 from nrf.reproduce.baselines.base import Baseline, Rows, Scores
 from nrf.reproduce.runner.watch import potential_of
@@ -19,8 +22,14 @@ from nrf.runs.presets import find_preset
 from nrf.runs.spec import Preset
 
 
+def field_defaults(columns: int) -> dict[str, Any]:
+    """What :class:`nrf.NRFDetector` takes for a table of so many columns, as plain values."""
+    found = field_spec("product", 1000, columns, {})
+    return {"potential": to_json(found.potential), "iterations": found.train.iterations}
+
+
 def detector_defaults(n_rows: int, columns: int) -> dict[str, Any]:
-    """What :class:`nrf.NRFDetector` takes for a table of that size, as plain values.
+    """What :class:`nrf.NRFDetector` takes for an inclusive field of a table of that size, as plain values.
 
     A cell with a detector hangs on them although nobody names them.
     """
@@ -44,13 +53,16 @@ class NRF(Baseline):
     """In place of the default."""
     learning_rate: float | None = None
     """In place of the default."""
+    field: Field = "auto"
+    """Which field."""
 
     module: ClassVar[str] = "nrf.detect"
     takes_tables: ClassVar[bool] = True
 
     def learn(self, rows: Rows) -> None:
         training = Training(learning_rate=self.learning_rate)
-        self.model = NRFDetector(random_state=self.seed, max_iter=self.max_iter, training=training).fit(rows)
+        detector = NRFDetector(field=self.field, random_state=self.seed, max_iter=self.max_iter, training=training)
+        self.model = detector.fit(rows)
 
     def scores(self, rows: Rows) -> Scores:
         return np.asarray(self.model.score_samples(rows))
@@ -60,7 +72,7 @@ class NRF(Baseline):
 class UntrainedPotential(Baseline):
     """The potential of a preset as it is initialised: what a detector would be without any learning."""
 
-    preset: Preset = field(default_factory=partial(find_preset, "kddcup-sgld-released"))
+    preset: Preset = dataclasses.field(default_factory=partial(find_preset, "kddcup-sgld-released"))
     """What is not trained; the seed is the baseline's."""
     chunk: int = 8192
     """Rows that are scored at a time."""

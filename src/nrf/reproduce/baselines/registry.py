@@ -12,8 +12,9 @@ from nrf.errors import InputError
 from nrf.reproduce.baselines.base import Baseline
 from nrf.reproduce.baselines.dagmm import DAGMM
 from nrf.reproduce.baselines.deep_svdd import DCAE, DeepSVDD
+from nrf.reproduce.baselines.diffusion_time import DiffusionTimeClassifier
 from nrf.reproduce.baselines.dsebm import DSEBM
-from nrf.reproduce.baselines.from_pyod import ALAD, ECOD, RowsAutoencoder, RowsDeepSVDD
+from nrf.reproduce.baselines.from_pyod import ALAD, ECOD, LUNAR, RowsAutoencoder, RowsDeepSVDD
 from nrf.reproduce.baselines.from_scikit import (
     IsolationForest,
     KernelDensity,
@@ -26,15 +27,18 @@ from nrf.reproduce.baselines.ours import NRF, UntrainedPotential
 
 BASELINES: dict[str, Baseline] = {
     "NRF": NRF(),
-    "untrained NRF": NRF(max_iter=1, learning_rate=1e-12),
+    "untrained NRF": NRF(max_iter=1, learning_rate=1e-12, field="inclusive"),
     "untrained potential": UntrainedPotential(),
     "isolation forest": IsolationForest(),
     "one-class SVM": OneClassSVM(),
     "LOF": LocalOutlierFactor(),
     "kernel density": KernelDensity(),
     "likely kernel density": LikelyKernelDensity(),
+    "kernel, likely width": LikelyKernelDensity(widths=tuple(2.0 ** (i / 2) for i in range(-10, 3))),
     "1-NN": NearestNeighbours(),
     "5-NN": NearestNeighbours(place=5),
+    "DTE-NP": NearestNeighbours(place=5, mean=True),
+    "DTE-C": DiffusionTimeClassifier(),
     "DAGMM": DAGMM(),
     "DSEBM-e": DSEBM(),
     "DSEBM-r": DSEBM(score="reconstruction"),
@@ -43,6 +47,7 @@ BASELINES: dict[str, Baseline] = {
     "Deep SVDD": RowsDeepSVDD(),
     "autoencoder": RowsAutoencoder(),
     "ALAD": ALAD(),
+    "LUNAR": LUNAR(),
     "ECOD": ECOD(),
 }
 

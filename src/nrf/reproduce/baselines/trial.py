@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from nrf.reproduce.baselines.base import Baseline, Rows, Scores
 
@@ -24,6 +25,9 @@ class Scored:
     scores: Scores
     fit_seconds: float
     score_seconds: float
+    fit_cpu_seconds: float
+    """Of this process, all its threads together: what a busy machine does not stretch."""
+    score_cpu_seconds: float
     warnings: tuple[str, ...]
 
 
@@ -32,13 +36,19 @@ def fit_and_score(baseline: Baseline, train: Rows, rows: Rows, seed: int) -> Sco
     baseline.require()
     torch.optim.Adam([torch.zeros(1, requires_grad=True)])  # the first one of a process loads much of torch
     with _in_private(seed) as said:
-        start = time.perf_counter()
+        start = _times()
         fitted = replace(baseline, seed=seed).fit(train)
-        between = time.perf_counter()
+        between = _times()
         scores = fitted.score_samples(rows)
-        done = time.perf_counter()
+        done = _times()
     kept = tuple(sorted({str(warning.message)[:200] for warning in said}))
-    return Scored(scores, between - start, done - between, kept)
+    (fit, fit_cpu), (score, score_cpu) = between - start, done - between
+    return Scored(scores, float(fit), float(score), float(fit_cpu), float(score_cpu), kept)
+
+
+def _times() -> NDArray[np.float64]:
+    """Now, in seconds of the clock and of the processor."""
+    return np.array([time.perf_counter(), time.process_time()])
 
 
 @contextlib.contextmanager

@@ -1,26 +1,35 @@
-"""Detectors side by side: ours with one set of defaults against scikit-learn's and PyOD's, on sixteen data sets."""
+"""Detectors side by side: ours with one set of defaults against scikit-learn's and PyOD's, on sixteen data sets.
+
+Blocks follow with other tables: real ones, mixed ones, short and wide ones.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from nrf import figures
 from nrf.reproduce.baselines import find_baseline, shortened
-from nrf.reproduce.baselines.ours import NRF, detector_defaults
+from nrf.reproduce.baselines.ours import NRF, field_defaults
+from nrf.reproduce.detectors.block_report import block_rows, block_sections
+from nrf.reproduce.detectors.blocks import BLOCKS, WIDE, BlockConfig, cells_of, line
 from nrf.reproduce.detectors.cells import run_cell
 from nrf.reproduce.detectors.sets import DATASETS, Floats
+from nrf.reproduce.detectors.standing import RANK, ranks
+from nrf.reproduce.detectors.wide_curves import CURVES
+from nrf.reproduce.runner.board import Place
 from nrf.reproduce.runner.experiment import Cell, Experiment, Outcome, Results, Section, cell_name
 from nrf.reproduce.runner.record import Row, spread
 from nrf.reproduce.runner.report import Table
 
 METRICS = {"AUROC": "auroc", "average precision": "average_precision"}
 TIMES = {"fit seconds": "fit_seconds", "score seconds": "score_seconds"}
-RANK = "mean rank"
 OURS = ("NRF",)
+FIRST = "data sets"
+"""Name of the first block, for `--lines`."""
 CONTROL = "untrained NRF"
 METHODS = (
     *OURS,
@@ -37,7 +46,7 @@ METHODS = (
     "ECOD",
 )
 """In the order they are shown."""
-DEFAULTS = {"defaults": [detector_defaults(100, 60), detector_defaults(1000, 10)]}
+DEFAULTS = {"defaults": [field_defaults(60), field_defaults(10)]}
 """Ours at two sizes."""
 
 
@@ -52,9 +61,14 @@ class DetectorsConfig:
     """At most so many rows of each part of a data set."""
     short: bool = False
     """Train hardly at all."""
+    blocks: tuple[BlockConfig, ...] = ()
+    """Further tables."""
 
 
-QUICK = DetectorsConfig(("iris", "mixed, with holes"), ("NRF", CONTROL, "isolation forest", "1-NN"), 2, 60, True)
+WIDE_QUICK = BlockConfig(WIDE, tuple(CURVES)[:1], ("NRF", "1-NN", "5-NN"), 1, short=True)
+QUICK = DetectorsConfig(
+    ("iris", "mixed, with holes"), ("NRF", CONTROL, "isolation forest", "1-NN"), 2, 60, True, (WIDE_QUICK,)
+)
 
 
 class Detectors(Experiment[DetectorsConfig]):
@@ -64,54 +78,62 @@ class Detectors(Experiment[DetectorsConfig]):
     title = "Detectors side by side"
     lead = (
         "Anomaly detectors trained on normal rows only, each with its own defaults and none tuned, on data sets that "
-        "come with scikit-learn or are generated. What is not trained at all is shown beside them."
+        "come with scikit-learn or are generated, on real tables, on mixed tables, and on short and wide ones. What is "
+        "not trained at all is shown beside them."
     )
 
-    whole = DetectorsConfig()
+    whole = DetectorsConfig(blocks=BLOCKS)
     quick = QUICK
+    partial = True
 
     def seeds(self, config: DetectorsConfig) -> Sequence[int]:
         return range(config.seeds)
 
     def cells(self, config: DetectorsConfig, shared: Path) -> list[Cell]:
-        """All data sets for one seed, then for the next; what is not installed is noticed before any work is done."""
+        """All data sets for one seed, then for the next; what is not installed is noticed before any work is done.
+
+        Tables of a block are looked for when they are needed: a machine without them can work on the others.
+        """
         systems = {method: find_baseline(method) for method in config.methods}
         for system in systems.values():
             system.require()
         if config.short:
             systems = {method: shortened(system) for method, system in systems.items()}
-        return [
+        first = [
             Cell(
                 cell_name(seed, dataset, method),
                 run_cell,
                 {"system": system, "dataset": dataset, "seed": seed, "max_rows": config.max_rows},
                 DEFAULTS if isinstance(system, NRF) else {},
+                place=Place(line(FIRST, method), None, seed),
             )
             for seed in range(config.seeds)
             for dataset in config.datasets
             for method, system in systems.items()
         ]
+        return [*first, *(cell for block in config.blocks for cell in cells_of(block, DEFAULTS))]
 
     def summarise(self, config: DetectorsConfig, results: Results, runs: Mapping[str, Path]) -> Outcome:
-        found = {name: _gathered(config, results, name) for name in (METRICS | TIMES).values()}
-        overall = _overall_rows(config, found)
-        rows = [*overall, *_rows_by_dataset(config, found)]
-        order = np.argsort([row.mean for row in overall if row.metric == RANK], kind="stable")
-        methods = [config.methods[i] for i in order]
-        sections = [_overview(config, methods, overall), _by_dataset(config, found["auroc"][:, order], methods)]
-        return Outcome(rows, sections, _headline(config, overall))
+        rows, sections, headline = list[Row](), list[Section](), list[tuple[str, str]]()
+        there = replace(config, methods=tuple(m for m in config.methods if _is_complete(config, results, m)))
+        if there.methods:
+            found = {name: _gathered(there, results, name) for name in (METRICS | TIMES).values()}
+            overall = _overall_rows(there, found)
+            rows += [*overall, *_rows_by_dataset(there, found)]
+            order = np.argsort([row.mean for row in overall if row.metric == RANK], kind="stable")
+            methods = [there.methods[i] for i in order]
+            sections += [_overview(there, methods, overall), _by_dataset(there, found["auroc"][:, order], methods)]
+            headline = _headline(there, overall)
+        for block in config.blocks:
+            rows += block_rows(block, results)
+            sections += block_sections(block, rows, OURS)
+        return Outcome(rows, sections, headline)
 
 
-def ranks(scores: Floats) -> Floats:
-    """Ranks in each line of ``(data sets, methods)``: 1 for the highest score; those that are level share the mean.
-
-    Example:
-        >>> ranks(np.array([[0.9, 1.0, 0.9, 0.5]])).tolist()
-        [[2.5, 1.0, 2.5, 4.0]]
-    """
-    from scipy.stats import rankdata
-
-    return np.asarray(rankdata(-np.round(scores, 9), method="average", axis=1), dtype=np.float64)
+def _is_complete(config: DetectorsConfig, results: Results, method: str) -> bool:
+    """Whether no cell of a method is missing in the first block."""
+    names = (cell_name(seed, dataset, method) for seed in range(config.seeds) for dataset in config.datasets)
+    return all(name in results for name in names)
 
 
 def _gathered(config: DetectorsConfig, results: Results, name: str) -> Floats:

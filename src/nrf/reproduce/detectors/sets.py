@@ -46,6 +46,11 @@ class Task:
         """Of the test rows: 1 for an anomaly."""
         return np.repeat([0, 1], [len(self.normal), len(self.anomalies)])
 
+    def cut(self, max_rows: int | None) -> Task:
+        """The same with at most so many rows of each part."""
+        parts = (part[:max_rows] for part in (self.train, self.normal, self.anomalies))
+        return Task(self.name, *parts)
+
     def as_numbers(self) -> tuple[Floats, Floats]:
         """Training and test rows for methods that take standardised numbers only.
 
@@ -77,7 +82,7 @@ def load(name: str, seed: int, max_rows: int | None = None) -> Task:
     if name not in DATASETS:
         raise InputError(f"unknown data set {name!r}; there are {', '.join(DATASETS)}")
     parts = DATASETS[name](np.random.default_rng(derive(seed, "detectors", name)))
-    return Task(name, *(part[:max_rows] for part in parts))
+    return Task(name, *parts).cut(max_rows)
 
 
 # ------------------------------------------------------------------------------------------- what scikit-learn brings

@@ -145,7 +145,8 @@ def detect_and_watch(
         weights = AVERAGED if detector.members_.averaged else LAST
         curve.append(kept | {f"{weights}: {name}": value for name, value in numbers.items()})
 
-    detector = NRFDetector(random_state=seed, callbacks=[look]).set_params(**settings)
+    detector = NRFDetector(field="inclusive", scaling="quartiles", random_state=seed, callbacks=[look])
+    detector.set_params(**settings)
     if epochs is not None:
         n_learned = len(learned) - rows_to_hold_out(len(learned), detector.calibration_fraction, FALSE_ALARM_RATE)
         given = detector.get_params()["training__batch_size"]

@@ -74,9 +74,14 @@ class Best:
         """The detector."""
         names = ("sigma", "n_steps", "first_step_size", "learning_rate")
         training = Training(**{name: getattr(self, name) for name in names})
-        more |= {"scaling": "deviation"} if self.answers else {}
+        more |= {"scaling": "deviation" if self.answers else "quartiles"}
         return NRFDetector(
-            n_estimators=self.members, max_iter=self.iterations, training=training, random_state=seed, **more
+            field="inclusive",
+            n_estimators=self.members,
+            max_iter=self.iterations,
+            training=training,
+            random_state=seed,
+            **more,
         )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from nrf.errors import InputError
 from nrf.files import write_atomically
-from nrf.reproduce.pages import performance, readme, reproduction, studies
+from nrf.reproduce.pages import detector_tables, performance, readme, reproduction, studies
 from nrf.reproduce.pages.records import Records
 from nrf.reproduce.runner.report import Table
 
@@ -17,6 +17,7 @@ TABLES: dict[str, Callable[[Records], Table]] = {
     **readme.TABLES,
     **reproduction.TABLES,
     **studies.TABLES,
+    **detector_tables.TABLES,
     **performance.TABLES,
 }
 """By the name in the marker."""

@@ -198,7 +198,7 @@ def generation(records: Records) -> Table:
 
 def detectors(records: Records) -> Table:
     """Ours beside others on tables."""
-    rows = records.rows("detectors")
+    rows = records.rows("detectors").within(None)
     names = {
         "NRFDetector": ("NRF",),
         "1-NN / 5-NN": ("1-NN", "5-NN"),

@@ -41,6 +41,10 @@ class Rows:
             raise InputError(f"{self.name} has no row of {method!r}, {metric!r}, {place}")
         return row
 
+    def within(self, preset: str | None) -> Rows:
+        """Those of one preset, setting or block, or those of none."""
+        return Rows(self.name, [row for row in self.all if row.preset == preset])
+
     def methods(self, metric: str) -> list[str]:
         """Names of those that have the metric, in the record's order."""
         return list(dict.fromkeys(row.method for row in self.all if row.metric == metric))

@@ -1,4 +1,4 @@
-"""Tables of docs/samplers.md, learners.md, generation.md, detection.md and fields.md."""
+"""Tables of docs/samplers.md, learners.md, generation.md and fields.md."""
 
 from __future__ import annotations
 
@@ -160,39 +160,6 @@ def ablation(records: Records) -> Table:
     return Table(["revision", *header], lines)
 
 
-def _standing(rows: Rows) -> list[str]:
-    """Methods from the best mean rank to the worst."""
-    return sorted(rows.methods("mean rank"), key=lambda method: rows.get(method, "mean rank").mean)
-
-
-def detectors(records: Records) -> Table:
-    """All methods over all data sets."""
-    rows = records.rows("detectors")
-    lines = [
-        [
-            f"**{method}**" if method == "NRF" else method,
-            *(rows.get(method, metric).text() for metric in ("AUROC", "average precision")),
-            f"{rows.get(method, 'mean rank').mean:.2f}",
-            f"{rows.get(method, 'fit seconds').mean:.3g}",
-            f"{1000 * rows.get(method, 'score seconds').mean:.3g}",
-        ]
-        for method in _standing(rows)
-    ]
-    return Table(["method", "mean AUROC", "mean average precision", "mean rank", "fit (s)", "score (ms)"], lines)
-
-
-def detectors_by_set(records: Records) -> Table:
-    """AUROC of some of them on each data set."""
-    rows = records.rows("detectors")
-    left_out = {"one-class SVM", "untrained NRF", "ECOD", "ALAD"}
-    methods = [method for method in _standing(rows) if method not in left_out]
-    lines = [
-        [case, *(f"{rows.get(method, 'AUROC', case=case).mean:.3f}" for method in methods)]
-        for case in rows.cases("AUROC")
-    ]
-    return Table(["data set", *methods], lines)
-
-
 def densities(records: Records) -> Table:
     """Likelihoods of every density that is known."""
     rows = records.rows("density").all
@@ -233,8 +200,6 @@ TABLES: dict[str, Callable[[Records], Table]] = {
     "gmm, learners": learners,
     "cifar10-generation, all scores": generation,
     "ablation": ablation,
-    "detectors, all methods": detectors,
-    "detectors, data sets": detectors_by_set,
     "density, likelihoods": densities,
     "density, plane": densities_in_the_plane,
     "density, columns": densities_in_more_columns,

@@ -18,16 +18,16 @@ from nrf.detect.tables.schema import Schema
 from nrf.detect.tables.values import missing_in
 
 DAY = 86_400.0
-EXAMPLES = {
-    "numeric": [1.0, 2.5, -4.0, 100.25, 1.0, 7.5],
-    "boolean": [1.0, 0.0, 0.0, 1.0, 0.0, 0.0],
-    "categorical": ["red", "blue", "red", "green", "blue", "red"],
-    "datetime": [0.0, DAY, 5 * DAY, 9 * DAY, 2 * DAY, 70 * DAY],
+EXAMPLES = {  # numbers and times have heavy tails
+    "numeric": [1.0, 2.5, -4.0, 100.25, 1.0, 7.5, 0.25, 3.5, 1.0, -2.0, 4.5, 6.0],
+    "boolean": [1.0, 0.0, 0.0, 1.0, 0.0, 0.0] * 2,
+    "categorical": ["red", "blue", "red", "green", "blue", "red"] * 2,
+    "datetime": [0.0, DAY, 5 * DAY, 9 * DAY, 2 * DAY, 900 * DAY, 3 * DAY, DAY, 4 * DAY, 7 * DAY, 2 * DAY, 6 * DAY],
 }
 CASES = [
     pytest.param(kind, options, missing, id=f"{kind}-{options}-{missing}")
     for kind in EXAMPLES
-    for options in ({}, {"max_levels": 2, "hash_buckets": 3}, {"scaling": "deviation"})
+    for options in ({}, {"max_levels": 2, "hash_buckets": 3}, {"scaling": "deviation"}, {"scaling": "quartiles"})
     for missing in (False, True)
 ]
 
@@ -45,6 +45,11 @@ def encoded(column: Column, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]
     unexpected = np.zeros(len(values), dtype=np.float32)
     column.encode(values, out, unexpected)
     return out, unexpected
+
+
+@pytest.mark.parametrize("kind", ["numeric", "datetime"])
+def test_examples_of_numbers_have_heavy_tails(kind):
+    assert KINDS[kind].fit(training(kind, False), FitOptions()).knots
 
 
 def test_every_kind_has_examples_a_family_and_a_name_in_files():
@@ -84,7 +89,7 @@ def test_a_column_alone_is_what_it_is_in_a_schema(kind, options, missing):
     """Those that are encoded together come out as one by one, beside columns of every kind."""
     columns = {k: training(k, m).values for k, m in ((kind, missing), *((k, True) for k in EXAMPLES if k != kind))}
     names = tuple(columns)
-    frame = Frame(names, names, 6, "table", arrays=tuple(columns.values()))
+    frame = Frame(names, names, 12, "table", arrays=tuple(columns.values()))
     schema = Schema.fit(frame, **options)
     out = schema.encode(frame)
     for column, (name, part) in zip(schema.kept_columns, schema.groups, strict=True):

@@ -20,9 +20,15 @@ from nrf.detect.tables.graph import Graph
 from nrf.detect.tables.texts import Cells
 from nrf.detect.tables.values import Array, Kind, Mask, Singles, Value, from_seconds, missing_in
 
-Scaling = Literal["quartiles", "deviation"]
-"""What numbers are divided by: the distance of the quartiles, which no wild value moves, or the standard deviation, for
-columns where half of all rows lie closely together and the other half is no noise."""
+Scaling = Literal["auto", "quartiles", "deviation"]
+"""What numbers are measured in.
+
+- ``auto``: standard deviations from the mean. Where tails are heavy, by a mean of the fourth power above 6, the mean of
+  their squash and of the normal score of the value's rank in training. Both are logarithmic beyond ±30.
+- ``quartiles``: the squash of distances from the median, over the distance of the quartiles, which no wild value moves.
+- ``deviation``: the same over the standard deviation, for columns where half of all rows lie closely together and the
+  other half is no noise.
+"""
 JITTER = 0.3
 """Noise on training rows where values are discrete: see :meth:`nrf.detect.tables.schema.Schema.jitter`."""
 WORDS: dict[Kind, str] = {
@@ -42,7 +48,7 @@ class FitOptions:
     """More levels than these, rare ones not counted, are hashed."""
     hash_buckets: int = 32
     """Number of buckets for them."""
-    scaling: Scaling = "quartiles"
+    scaling: Scaling = "auto"
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,6 +153,11 @@ class Column(ABC):
     @property
     def sizes(self) -> tuple[float, ...]:
         """Size of the numbers behind each output, in scales: what their rounding is relative to."""
+        return (1.0,) * len(self.outputs)
+
+    @property
+    def units(self) -> tuple[float, ...]:
+        """What each output is multiplied by where distances of rows count."""
         return (1.0,) * len(self.outputs)
 
     @property

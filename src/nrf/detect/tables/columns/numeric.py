@@ -6,19 +6,23 @@ import datetime as dt
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 
 from nrf.detect.tables.columns.base import FitOptions, TrainingColumn, or_missing
 from nrf.detect.tables.columns.dropped import DroppedColumn, seen_values
-from nrf.detect.tables.columns.scaled import ScaledColumn, median_and_scale
+from nrf.detect.tables.columns.scaled import BOUND, MOST_PIECES, ScaledColumn
+from nrf.detect.tables.columns.scales import Scales, find_scales
 from nrf.detect.tables.columns.squash import TAIL
 from nrf.detect.tables.texts import DAY, Cells
 from nrf.detect.tables.values import Array, Doubles, Kind, Value
 
 ROUNDING = 1e-5
 """How far 32-bit floats may move a value in an exported graph, in scales of its column."""
+MOST_ROUNDING = 100 * ROUNDING
+"""How far they may move a value that lies between two knots which happen to be close together."""
 
 
 @dataclass(frozen=True)
@@ -39,21 +43,35 @@ class NumericColumn(ScaledColumn):
         if isinstance(found, DroppedColumn):
             return found
         seen, has_missing, low, high = found
-        median, scale = median_and_scale(seen, low, high, options.scaling)
-        if low < high and math.isfinite(high - low) and ((seen == low) | (seen == high)).all():
-            median, scale = high if (seen == high).mean() > 0.5 else low, high - low
-        decimals = _decimals(seen)
-        return cls(given.name, median, scale, has_missing, low, high, integer=decimals == 0, decimals=decimals or None)
+        scales, decimals = find_scales(seen, low, high, options.scaling), _decimals(seen)
+        two_valued = low < high and bool(((seen == low) | (seen == high)).all())
+        if two_valued and math.isfinite(high - low):
+            # Not by their deviation: of a value that is rare, it would make an outlier of every row that has it.
+            scales = Scales(high if (seen == high).mean() > 0.5 else low, high - low)
+        return cls(
+            given.name,
+            **scales._asdict(),
+            has_missing=has_missing,
+            low=low,
+            high=high,
+            integer=decimals == 0,
+            decimals=decimals or None,
+        )
 
     @property
     def needs_double(self) -> bool:
         """Whether floats of 32 bits would round the numbers by more than a 100,000th of their scale."""
         far = max(abs(self.low), abs(self.high))
-        if far >= float(np.finfo(np.float32).max):  # the largest has no next one
+        if far >= (1 - 2.0**-24) * float(np.finfo(np.float32).max):  # rounded to the largest, which has no next one
             return True
-        exact = self.integer and far <= 2**24
-        near = min(far, abs(self.median) + TAIL * self.scale)  # beyond that logarithms count: rounding does not
-        return not exact and float(np.spacing(np.float32(near))) / 2 > ROUNDING * self.scale
+        if self.integer and far <= 2**24:
+            return False
+        if self.knots:
+            moves = self._gains * (np.spacing(self._ends.astype(np.float32)).astype(np.float64) / 2 / self.scale)
+            return bool(np.quantile(moves, MOST_PIECES) > ROUNDING or moves.max() > MOST_ROUNDING)
+        # Beyond the tail logarithms count, and beyond the bound nothing: rounding does not.
+        near = min(far, abs(self.centre) + (TAIL if self.mean is None else BOUND) * self.scale)
+        return float(np.spacing(np.float32(near))) / 2 > ROUNDING * self.scale
 
     def rounded(self, value: float) -> float:
         """A number such as the training values: one of the two, a whole one, with their decimals, or else to about a
@@ -64,15 +82,15 @@ class NumericColumn(ScaledColumn):
             return value
         return round(value, 0 if self.integer else self._digits)
 
-    @property
+    @cached_property
     def _digits(self) -> int:
-        return 4 - math.floor(math.log10(self.scale)) if self.decimals is None else self.decimals
+        if self.decimals is not None:
+            return self.decimals
+        gain = float(np.quantile(self._gains, MOST_PIECES)) if self.knots else 1.0
+        return 4 - math.floor(math.log10(self.scale) - math.log10(max(gain, 1.0)))
 
     def decode(self, outputs: Sequence[float]) -> Value:
         """The number, rounded if the column holds whole ones."""
-        return self._whole(outputs)
-
-    def _whole(self, outputs: Sequence[float]) -> float | None:
         value = self.number(outputs)
         return round(value) if self.integer and value is not None else value
 
@@ -85,7 +103,8 @@ class NumericColumn(ScaledColumn):
 
     def decode_column(self, rows: Sequence[Sequence[float]], before: Array) -> list[Value]:
         """Numbers as floats: some that are made are too large for a whole number."""
-        return [None if value is None else float(value) for value in map(self._whole, rows)]
+        numbers = self.numbers(rows)
+        return [None if value is None else float(round(value)) if self.integer else value for value in numbers]
 
     def from_text(self, cells: Cells) -> Any:
         """Numbers; times of day as seconds where the column may hold such."""

@@ -1,4 +1,4 @@
-"""What columns of numbers and times have in common: a median, a scale, and a squash for what lies far out."""
+"""What columns of numbers and times have in common: a middle, a scale, and a way to bring in what lies far out."""
 
 from __future__ import annotations
 
@@ -6,49 +6,96 @@ import datetime as dt
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
-from nrf.detect.tables.columns.base import JITTER, Column, NewValues, Placed, Scaling, Values, never_missing
-from nrf.detect.tables.columns.squash import LARGEST, TAIL, squash, squash_in_place, unsquash
+from nrf.detect.tables.columns.base import JITTER, Column, NewValues, Placed, Values, never_missing
+from nrf.detect.tables.columns.heavy import MOST_KNOTS, Inverse, Knots, Stacked
+from nrf.detect.tables.columns.squash import LARGEST, TAIL, squash, squash_in_place, squash_to_onnx, unsquash
 from nrf.detect.tables.graph import Graph
 from nrf.detect.tables.values import BLOCK, Array, Doubles, Singles
 from nrf.errors import InputError
 
-IQR_OF_NORMAL = 1.349  # interquartile range of a standard normal
-NOISE = 4 * float(np.finfo(np.float64).eps)  # a range this small, relative to its ends, is that of rounding errors
+BOUND = 30.0
+"""Outputs that are not squashed before grow with the logarithm from here on."""
+MOST_PIECES = 0.9
+"""What is said of slopes between knots holds for this share: between a few knots they are large by chance."""
 LARGEST_SIZE = 1000.0
 """Numbers farther from 0 than so many of their scales need doubles: in single precision too much of them is lost."""
 
 
 @dataclass(frozen=True)
 class ScaledColumn(Column):
-    """What numbers and times have in common: one squashed output, and a flag if training values were missing."""
+    """What numbers and times have in common: one output, and a flag if training values were missing.
+
+    With a mean the output is ``z = (x − mean) / scale``, in columns with heavy tails the ``f(z)`` of
+    :mod:`~nrf.detect.tables.columns.heavy`, either logarithmic beyond ±30. Without one it is
+    ``squash((x − median) / scale)``.
+    """
 
     name: str
     median: float
     scale: float
-    """Interquartile range over 1.349, or the standard deviation where that range is 0 up to rounding; of numbers that
-    take two values, the distance between them."""
+    """Standard deviation. Without a mean: interquartile range over 1.349, or the standard deviation where that range is
+    0 up to rounding; of numbers that take two values, the distance between them."""
     has_missing: bool
     low: float
     """Least training value."""
     high: float
     """Greatest training value."""
+    mean: float | None = field(default=None, kw_only=True)
+    """Of the training values; None in records of other scalings than "auto"."""
+    knots: tuple[float, ...] = field(default=(), kw_only=True)
+    """Of a column with heavy tails: some training values, in scales from the mean."""
+    scores: tuple[float, ...] = field(default=(), kw_only=True)
+    """The normal scores of their ranks."""
 
     def __post_init__(self) -> None:
-        if not all(map(math.isfinite, (self.median, self.scale, self.low, self.high))) or self.scale <= 0:
+        if not all(map(math.isfinite, (self.median, self.scale, self.centre, self.low, self.high))) or self.scale <= 0:
             raise InputError(f"column {self.name!r} needs finite numbers and a positive scale; fit the encoder again")
         if self.low > self.high:
             raise InputError(f"column {self.name!r} has its least value above its greatest; fit the encoder again")
+        if (self.knots or self.scores) and not self._has_good_knots:
+            raise InputError(
+                f"column {self.name!r} needs a mean and 2 to {MOST_KNOTS} finite knots in ascending order, and a score "
+                "for each; fit the encoder again"
+            )
+
+    @property
+    def _has_good_knots(self) -> bool:
+        if self.mean is None or not 2 <= len(self.knots) <= MOST_KNOTS or len(self.knots) != len(self.scores):
+            return False
+        with np.errstate(all="ignore"):
+            values, _, slopes = self.table
+        return bool((np.diff(values) > 0).all() and (slopes >= 0).all() and np.isfinite(self.table).all())
+
+    @property
+    def centre(self) -> float:
+        """What is taken off numbers."""
+        return self.median if self.mean is None else self.mean
+
+    @property
+    def middle(self) -> float:
+        """What stands for missing values."""
+        return self.median if self.knots else self.centre
+
+    @cached_property
+    def table(self) -> Doubles:
+        """Knots, scores, and slopes between them; for columns that have knots."""
+        return Knots(self.knots, self.scores).table()
+
+    @cached_property
+    def _inverse(self) -> Inverse:
+        return Inverse.of(self.table)
 
     @property
     def two_valued(self) -> bool:
-        """Whether the column took two values in training; no other scale is as wide as the range."""
-        return self.high > self.low and self.scale == self.high - self.low
+        """Whether the column took two values in training; without a mean, no other scale is as wide as the range."""
+        return self.mean is None and self.high > self.low and self.scale == self.high - self.low
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -63,7 +110,22 @@ class ScaledColumn(Column):
     @property
     def sizes(self) -> tuple[float, ...]:
         """How far from 0 the numbers are."""
-        return (min(TAIL + abs(self.median) / self.scale, LARGEST_SIZE), *super().sizes[1:])
+        size = TAIL + abs(self.centre) / self.scale
+        if self.knots:
+            with np.errstate(over="ignore"):
+                size = max(TAIL, float(np.quantile(self._gains * self._ends / self.scale, MOST_PIECES)))
+        return (min(size, LARGEST_SIZE), *super().sizes[1:])
+
+    @property
+    def _gains(self) -> Doubles:
+        """By how much the output grows with z between each two knots."""
+        return (1 + self.table[2, :-1]) / 2
+
+    @property
+    def _ends(self) -> Doubles:
+        """The numbers at the ends of these pieces that are farther from 0."""
+        x = np.abs(np.clip(self.centre + self.scale * self.table[0], self.low, self.high))
+        return np.asarray(np.maximum(x[1:], x[:-1]))
 
     @property
     @abstractmethod
@@ -91,20 +153,25 @@ class ScaledColumn(Column):
 
     @classmethod
     def to_onnx(cls, graph: Graph, columns: Sequence[Placed[Self]]) -> None:
-        """Scale and squash. In doubles up to the end, as the encoder does it."""
+        """Scale, and bring in what is far out. In doubles up to the end, as the encoder does it."""
+        scaled = [c.column for c in columns]
         x = graph.doubles([(c.column.name, c.place, "DOUBLE" if c.column.needs_double else "FLOAT") for c in columns])
-        medians = graph.constant(np.array([[c.column.median for c in columns]]))
-        scales = graph.constant(np.array([[c.column.scale for c in columns]]))
+        found = np.array([[c.middle, c.centre, c.scale] for c in scaled])
+        middles, centres, scales = (graph.constant(row[None]) for row in found.T)
         missing = graph.add("IsNaN", x)
-        z = graph.add("Div", graph.add("Sub", graph.add("Where", missing, medians, x), medians), scales)
-        # For |z| > 3 it is 3 + log1p(|z| − 3) = 3 + log(|z| − 2). Where computes both of its branches, hence the Max.
-        tail = graph.constant(np.array(TAIL))
-        size = graph.add("Abs", z)
-        bounded = graph.add("Max", graph.add("Min", size, graph.constant(np.array(LARGEST))), tail)
-        log = graph.add("Log", graph.add("Sub", bounded, graph.constant(np.array(TAIL - 1))))
-        far = graph.add("Mul", graph.add("Sign", z), graph.add("Add", log, tail))
-        values = graph.cast(graph.add("Where", graph.add("Greater", size, tail), far, z), "FLOAT")
-        graph.emit(values, [c.start for c in columns])
+        z = graph.add("Div", graph.add("Sub", graph.add("Where", missing, middles, x), centres), scales)
+        squashed = [i for i, c in enumerate(scaled) if c.mean is None]
+        heavy = [i for i, c in enumerate(scaled) if c.knots]
+        others = sorted({*range(len(scaled))} - {*squashed, *heavy})
+        for places in filter(None, (squashed, heavy, others)):
+            values = z if len(places) == len(scaled) else graph.taken(z, places)
+            if places is squashed:
+                values = squash_to_onnx(graph, values)
+            else:
+                if places is heavy:
+                    values = Stacked.of([scaled[i].table for i in heavy]).to_onnx(graph, values)
+                values = squash_to_onnx(graph, values, BOUND)
+            graph.emit(graph.cast(values, "FLOAT"), [columns[i].start for i in places])
         graph.emit_flags(missing, [c.start + 1 if c.column.has_missing else None for c in columns])
 
     # -------------------------------------------------------------------------------------------------------- decoding
@@ -113,18 +180,43 @@ class ScaledColumn(Column):
         """The number behind the outputs, or ``None`` if they are flagged as missing."""
         return None if self.has_missing and outputs[1] > 0.5 else self.decoded(outputs[0])
 
+    def numbers(self, rows: Sequence[Sequence[float]]) -> list[float | None]:
+        """:meth:`number` for many rows."""
+        if not self.knots or not rows:
+            return [self.number(outputs) for outputs in rows]
+        outputs = np.array(rows, dtype=np.float64)
+        found: list[float | None] = self._decoded(outputs[:, 0]).tolist()
+        flagged = outputs[:, 1] > 0.5 if self.has_missing else np.zeros(len(rows), np.bool_)
+        return [None if is_missing else value for value, is_missing in zip(found, flagged, strict=True)]
+
     def decoded(self, output: float) -> float:
         """The number behind the first output."""
-        return min(max(self.median + self.scale * unsquash(output), -LARGEST), LARGEST)
+        if self.knots:
+            return float(self._decoded(np.array([output], dtype=np.float64))[0])
+        z = unsquash(output, TAIL if self.mean is None else BOUND)
+        return min(max(self.centre + self.scale * z, -LARGEST), LARGEST)
+
+    def _decoded(self, outputs: Doubles) -> Doubles:
+        far = np.abs(outputs) > BOUND
+        if far.any():
+            outputs = outputs.copy()
+            outputs[far] = [unsquash(output, BOUND) for output in outputs[far]]
+        with np.errstate(over="ignore"):
+            return np.clip(self.centre + self.scale * self._inverse.decode(outputs), -LARGEST, LARGEST)
 
     def encoded(self, value: float) -> float:
         """The output for a number."""
-        return float(squash((value - self.median) / self.scale))
+        z = (value - self.centre) / self.scale
+        if self.mean is None:
+            return float(squash(z))
+        if self.knots:
+            z = float(squash(z) + np.interp(z, *self.table[:2])) / 2
+        return float(squash(z, BOUND))
 
     def snap(self, outputs: Sequence[float]) -> list[float]:
         """The outputs of the rounded number, or of a missing value."""
         if self.has_missing and outputs[1] > 0.5:
-            return [0.0, 1.0]
+            return [self.encoded(self.middle), 1.0]
         return [self.encoded(self.rounded(self.decoded(outputs[0]))), *[0.0] * self.has_missing]
 
     def new_values(self, values: Array, zone: dt.tzinfo | None) -> Iterator[NewValues]:
@@ -148,30 +240,42 @@ def _scale(
 
     Numbers given in single precision are scaled in it: half the memory to go through, and no more is known of them.
     """
-    medians, scales = np.array([c.median for c in columns]), np.array([c.scale for c in columns])
-    flagged = np.array([c.has_missing for c in columns])
+    centres, scales = np.array([c.centre for c in columns]), np.array([c.scale for c in columns])
+    flagged, squashed = np.array([(c.has_missing, c.mean is None) for c in columns]).T
+    heavy = [i for i, c in enumerate(columns) if c.knots]
+    curves = Stacked.of([columns[i].table for i in heavy]) if heavy else None
+    middles = (np.array([c.middle for c in columns]) - centres) / scales
     target = slice(0, len(columns)) if starts[-1] == len(columns) - 1 else starts
     n_rows = max(1, BLOCK // len(columns))
     rest = np.zeros(1)
-    if block(slice(0, 0)).dtype == np.float32 and _fit_single_precision(medians, scales):
-        exact, medians, scales = medians, medians.astype(np.float32), scales.astype(np.float32)
-        rest = ((exact - medians) / scales).astype(np.float32)  # what rounding takes off a large median
+    if curves is None and block(slice(0, 0)).dtype == np.float32 and _fit_single_precision(centres, scales):
+        exact, centres, scales = centres, centres.astype(np.float32), scales.astype(np.float32)
+        rest = ((exact - centres) / scales).astype(np.float32)  # what rounding takes off a large median
     rounded = (np.abs(rest) > np.finfo(np.float32).eps).any()
-    buffer = np.empty((min(n_rows, len(out)), len(columns)), medians.dtype)
+    buffer = np.empty((min(n_rows, len(out)), len(columns)), centres.dtype)
     with np.errstate(over="ignore"):
         for start in range(0, len(out), n_rows):
             rows = slice(start, min(start + n_rows, len(out)))
             z = buffer[: rows.stop - start]
-            np.subtract(block(rows), medians, out=z)
+            np.subtract(block(rows), centres, out=z)
             np.divide(z, scales, out=z)
             if rounded:
                 np.subtract(z, rest, out=z)
             missing = np.isnan(z)
             if missing.any():
-                z[missing] = 0  # the median
+                z[missing] = middles[np.nonzero(missing)[1]] if heavy else 0
                 out[rows, starts[flagged] + 1] = missing[:, flagged]
                 unexpected[rows] += missing[:, ~flagged].sum(axis=1)
-            squash_in_place(z)
+            if squashed.all():
+                squash_in_place(z)
+            else:
+                if curves is not None:
+                    z[:, heavy] = curves.encode(np.take(z.T, heavy, axis=0)).T
+                if squashed.any():
+                    z[:, squashed] = squash(z[:, squashed])
+                    z[:, ~squashed] = squash(z[:, ~squashed], BOUND)
+                else:
+                    squash_in_place(z, BOUND)
             out[rows, target] = z
 
 
@@ -179,33 +283,3 @@ def _fit_single_precision(medians: Doubles, scales: Doubles) -> bool:
     """Whether no median is too large and no scale too small for a number of single precision."""
     single = np.finfo(np.float32)
     return bool((np.abs(medians) < single.max).all() and (scales > single.tiny).all() and (scales < single.max).all())
-
-
-def median_and_scale(seen: Doubles, low: float, high: float, scaling: Scaling) -> tuple[float, float]:
-    """The middle of training values, and what their distance from it is divided by."""
-    if low == high:  # the same wherever it is given: the flag alone tells rows apart
-        return low, 1.0
-    # Numbers near the end of the range are brought down by a power of two first: their differences would overflow.
-    unit = 2.0**-4 if max(-low, high) > LARGEST / 16 else 1.0
-    first, median, third = _quartiles(seen * unit)
-    scale = (third - first) / IQR_OF_NORMAL
-    if scaling == "deviation" or scale <= max(NOISE * max(abs(first), abs(third)), 1e-290):
-        # Relative to the greatest distance, so that squares neither overflow nor vanish.
-        reach = max(high * unit - median, median - low * unit)
-        scale = reach * float(np.std((seen * unit - median) / reach)) or reach
-    return median / unit, min(scale / unit, LARGEST)
-
-
-def _quartiles(values: Doubles) -> tuple[float, float, float]:
-    """What ``np.percentile`` gives for 25, 50 and 75, in a tenth of its time where there are many short columns."""
-    last = len(values) - 1
-    places = [share * last for share in (0.25, 0.5, 0.75)]
-    ends = [(int(p), min(int(p) + 1, last)) for p in places]
-    ordered = np.partition(values, sorted({i for pair in ends for i in pair}))
-
-    def between(place: float, low: int, high: int) -> float:
-        a, b, part = float(ordered[low]), float(ordered[high]), place - low
-        return a + (b - a) * part if part < 0.5 else b - (b - a) * (1 - part)
-
-    first, median, third = (between(p, *pair) for p, pair in zip(places, ends, strict=True))
-    return first, median, third

@@ -10,8 +10,9 @@ from typing import ClassVar
 
 from nrf.detect.tables.columns.base import FitOptions, TrainingColumn, or_missing
 from nrf.detect.tables.columns.dropped import DroppedColumn, seen_values
-from nrf.detect.tables.columns.scaled import ScaledColumn, median_and_scale
-from nrf.detect.tables.values import Kind, Value, from_seconds, in_zone
+from nrf.detect.tables.columns.scaled import ScaledColumn
+from nrf.detect.tables.columns.scales import find_scales
+from nrf.detect.tables.values import Array, Kind, Value, from_seconds, in_zone
 from nrf.errors import InputError
 
 RESOLUTIONS = (86_400.0, 3600.0, 60.0, 1.0, 1e-3, 1e-6)
@@ -39,9 +40,9 @@ class DatetimeColumn(ScaledColumn):
         if isinstance(found, DroppedColumn):
             return found
         seen, has_missing, low, high = found
-        median, scale = median_and_scale(seen, low, high, options.scaling)
+        scales = find_scales(seen, low, high, options.scaling)
         resolution = next((r for r in RESOLUTIONS if not (seen % r).any()), RESOLUTIONS[-1])
-        return cls(given.name, median, scale, has_missing, low, high, resolution)
+        return cls(given.name, **scales._asdict(), has_missing=has_missing, low=low, high=high, resolution=resolution)
 
     @property
     def needs_double(self) -> bool:
@@ -56,6 +57,10 @@ class DatetimeColumn(ScaledColumn):
         """The time in UTC, without a zone, in the years 1 to 9999."""
         value = self.number(outputs)
         return None if value is None else from_seconds(value)
+
+    def decode_column(self, rows: Sequence[Sequence[float]], before: Array) -> list[Value]:
+        """Times for many rows."""
+        return [None if value is None else from_seconds(value) for value in self.numbers(rows)]
 
     def decode_rounded(self, outputs: Sequence[float]) -> Value:
         """The same to the resolution of the training values."""

@@ -1,0 +1,131 @@
+"""Training the detector's own field: a density around a mixture, judged by held-out rows, and neighbours beside it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from nrf.detect.replicas import Replicas
+from nrf.fields import Choice, DetectionField, Ground, HeldOut, ground_of, settle
+from nrf.runs.spec import PairSpec
+from nrf.seeds import stream
+
+HELD_SHARE, MOST_HELD, FEWEST_HELD = 0.2, 2000, 5
+"""Training rows that are kept out of training, to judge the network by; with fewer there is none."""
+MOST_REMEMBERED = 6000
+"""Rows that a fit goes on with beside those it is given, and with them, at most."""
+PATIENCE = 8
+"""Lines of metrics without a gain after which training ends."""
+LEAST_GAIN = 1e-3
+"""Nats per row that count as a gain."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Training rows, and those of them that judge."""
+
+    rows: Tensor
+    """All of them."""
+    n_rows: int
+    """How many rows they stand for."""
+    learned: Tensor
+    held: Tensor | None
+
+    @classmethod
+    def of(cls, rows: Tensor, seed: int, before: Replicas | None = None) -> Parts:
+        """Keep a fifth out, at random.
+
+        Args:
+            rows: New rows.
+            seed: Of all randomness.
+            before: Replicas of a fit that these rows come beside.
+        """
+        rng = stream(seed, "parts")
+        rows, n_rows = pooled(rows, before, rng)
+        n_held = min(int(HELD_SHARE * len(rows)), MOST_HELD)
+        if n_held < FEWEST_HELD:
+            return cls(rows, n_rows, rows, None)
+        order = torch.randperm(len(rows), generator=rng).to(rows.device)
+        return cls(rows, n_rows, rows[order[n_held:]], rows[order[:n_held]])
+
+
+def pooled(rows: Tensor, before: Replicas | None, rng: torch.Generator) -> tuple[Tensor, int]:
+    """Rows with those that an earlier fit remembers among them, and how many rows they stand for.
+
+    What it remembers are its anchors, each of which counts for as many rows as it was drawn from; or, of a field
+    without neighbours, draws of its reference.
+
+    Args:
+        rows: New rows.
+        before: Replicas of the fit that these rows come beside, if there is one.
+        rng: All randomness.
+    """
+    field = None if before is None else before.module("potential")
+    if not isinstance(field, DetectionField):
+        return rows, len(rows)
+    n_before = int(field.standing.n_rows.flatten()[0])
+    if field.neighbours is None:
+        n = field.density.tilt.n
+        remembered = field.density.measure.sample(n * math.ceil(min(n_before, MOST_REMEMBERED) / n), rng)
+    else:
+        remembered = field.neighbours.anchors
+        remembered = remembered if remembered.ndim == 2 else remembered[0]  # replicas have rows in common
+    weights = torch.cat([torch.full((len(remembered),), n_before / len(remembered)), torch.ones(len(rows))])
+    # The largest of u^(1/w), with u uniform, are a draw without replacement, each in proportion to its weight.
+    keys = torch.log(torch.rand(len(weights), generator=rng)) / weights
+    drawn = keys.topk(min(len(weights), MOST_REMEMBERED)).indices
+    return torch.cat([remembered.to(rows), rows])[drawn.to(rows.device)], n_before + len(rows)
+
+
+class Judge:
+    """Judges replicas by held-out rows while they are trained, and settles them in the end.
+
+    Args:
+        replicas: Before training.
+        spec: What they were built by.
+        parts: Their rows.
+        seeds: One a replica.
+    """
+
+    def __init__(self, replicas: Replicas, spec: PairSpec, parts: Parts, seeds: Sequence[int]) -> None:
+        self.replicas, self.spec, self.seeds = replicas, spec, seeds
+        self.held: list[HeldOut | None] = []
+        self.grounds: list[Ground] = []
+        for one, seed in zip(self._alone(), seeds, strict=True):
+            rng = stream(seed, "ground")
+            self.held.append(None if parts.held is None else HeldOut(one.density, parts.held, rng))
+            self.grounds.append(ground_of(one, parts.rows, parts.n_rows, rng))
+        self.best_gain, self.best_step, self._best = 0.0, 0, self._state()
+
+    def look(self, step: int) -> dict[str, float]:
+        """What held-out rows say of the replicas now; where it is the best so far, the weights are remembered."""
+        found = [held.choice(one.density) for held, one in zip(self.held, self._alone(), strict=True) if held]
+        if not found:
+            return {}
+        gain = sum(choice.gain for choice in found) / len(found)
+        if gain > self.best_gain + LEAST_GAIN:
+            self.best_gain, self.best_step, self._best = gain, step, self._state()
+        return {"held_out_gain": gain, "strength": sum(choice.strength for choice in found) / len(found)}
+
+    def settle(self, *, best: bool) -> list[Choice]:
+        """Make the field that scores, of the weights as they are or of the best ones, which training then has, too."""
+        if best:
+            self.replicas.learned("potential").load_state_dict(self._best)
+        potentials, parts = self._alone(), zip(self.held, self.grounds, self.seeds, strict=True)
+        choices = [
+            settle(one, held, ground, stream(seed, "settle"))
+            for one, (held, ground, seed) in zip(potentials, parts, strict=True)
+        ]
+        self.replicas.settle(potentials)
+        return choices
+
+    def _alone(self) -> list[DetectionField]:
+        return cast("list[DetectionField]", self.replicas.alone(self.spec))
+
+    def _state(self) -> dict[str, Tensor]:
+        return {name: value.clone() for name, value in self.replicas.learned("potential").state_dict().items()}
