@@ -92,6 +92,7 @@ SAME_MEANING = {
     "registry": "what there is, by name",
     "levels": "noise levels: the potentials, the learner and the presets",
     "density": "log-densities: what is measured of them, the experiment",
+    "detection": "telling anomalies: what is measured of it, the field that does it",
     "coopnet": "cooperative training, its sampler and its learner",
     "gmm": "the 32-mode mixture",
     "digits": "scikit-learn's digits",

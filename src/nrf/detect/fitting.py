@@ -20,7 +20,7 @@ from nrf.detect.checkup import check_field, check_training
 from nrf.detect.defaults import ColumnField, field_spec, spacing_of, spec_for
 from nrf.detect.fitted import Calibrated, Combine, Fitted, Own, Provenance, calibrate
 from nrf.detect.parallel import one_thread
-from nrf.detect.products import PATIENCE, Judge, Parts
+from nrf.detect.settling import PATIENCE, Judge, Parts
 from nrf.detect.replicas import Replicas, train_replicas
 from nrf.detect.rows import RowReader
 from nrf.detect.settings import Training
