@@ -92,7 +92,11 @@ def test_an_anchor_is_not_its_own_neighbour():
     field = _field(rows[:500])
     known, new = field(rows[:500]), field(rows[500:])
     assert abs(float(known.mean() - new.mean())) < 0.15
-    beside = rows[:500] + 1e-4  # on top of an anchor, but not that anchor
+    rounded = field(rows[:500].half().float() * (1 + 2**-22))  # half precision is off by more than that ...
+    assert (rounded > known + 0.3).any()
+    off = rows[:500] * (1 + 2**-22)  # ... but single precision is not
+    torch.testing.assert_close(field(off), known, rtol=1e-4, atol=1e-4)
+    beside = rows[:500] + 2 * field.epsilon
     assert (field(beside) > known + 0.3).all()
     _, distances = field.nearest(rows[:500])
     assert (distances > 0).all()
