@@ -56,8 +56,8 @@ def detector():
 
 
 def changed(name, value):
-    """A normal row with one odd value."""
-    row = frame(seed=0).iloc[[1]].reset_index(drop=True)
+    """A new normal row with one odd value."""
+    row = frame(seed=5).iloc[[2]].reset_index(drop=True)
     return row.assign(**{name: pd.Series([value], dtype=row[name].dtype if value is None else None)})
 
 

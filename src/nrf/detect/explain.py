@@ -368,13 +368,17 @@ def _smallest_set(field: _Field, groups: Sequence[_Group], row: Tensor, goal: Te
 
 
 def _along_the_line(field: _Field, groups: Sequence[_Group], start: Tensor, end: Tensor) -> dict[str, float]:
-    """Integral of the gradient from start to end by feature; what the sum leaves over is shared out, so it is exact."""
+    """Integral of the gradient from start to end by feature; what the sum leaves over is shared out, so it is exact.
+
+    Not by novelties: what they cost is known exactly.
+    """
     weights = (torch.arange(PATH_STEPS, device=end.device, dtype=end.dtype) + 0.5) / PATH_STEPS
     line = start + weights[:, None] * (end - start)
     parts = field.gradient(line).mean(0) * (end - start)
     ends = field.values(torch.stack([start, end]))
     total, difference = parts.sum(), ends[1] - ends[0]
-    slack = (difference - total) / parts.abs().sum().clamp_min(1e-12)
-    parts = parts + slack * parts.abs()
+    sized = parts.abs()
+    sized[field.replicas.surprises] = 0.0
+    parts = parts + (difference - total) / sized.sum().clamp_min(1e-12) * sized
     each = float(parts[-1]) / max(1, sum(group.count for group in groups))  # every novelty counts the same
     return {group.name: float(parts[group.place].sum()) + each * group.count for group in groups}

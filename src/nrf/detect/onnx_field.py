@@ -119,7 +119,7 @@ class FieldNodes:
         if n_found < k + 2:  # as far away as can be
             none = self.add("Mul", self._part(distances, 0, 1), self.number(0.0))
             distances = self.add("Concat", distances, self.add("Add", none, self.number(FARTHEST)), axis=1)
-        itself = self.add("Equal", self._part(distances, 0, 1), self.number(0.0))
+        itself = self.add("LessOrEqual", self._part(distances, 0, 1), self.number(float(field.epsilon)))
         farther = self.add("Where", itself, self._part(distances, k + 1, k + 2), self._part(distances, k, k + 1))
         near = self.add("Where", itself, self._part(distances, 1, k + 1), self._part(distances, 0, k))
         places = self.add("Where", itself, self._part(places, 1, k + 1), self._part(places, 0, k))

@@ -28,6 +28,8 @@ CELLS = 2**19
 """Distances of rows to anchors that are held at once."""
 FLOOR = 1e-3
 """ε, as a share of the median distance of an anchor to its nearest one."""
+LEAST_EPSILON = 1e-5
+"""By so much a value of some tens of scales is off in 32 bits, and may be read in another way the next time."""
 LEAST_SPREAD = 0.02
 """Of t: rows that are all equally far apart, as two rows are, say nothing about it."""
 REPEATS = 10
@@ -84,7 +86,9 @@ class Near(NamedTuple):
 class NeighbourField(nn.Module):
     """The field as a potential, high = near.
 
-    A row that is an anchor itself, bit by bit, is not its own neighbour: training rows score as new rows do.
+    A row that is an anchor itself, up to ε, is not its own neighbour: training rows score as new rows do. Bit by bit it
+    need not be that anchor: numbers that are given in 32 bits, or read by another program, are off by rounding.
+
     Replicas each have anchors of their own, as one more dimension in front of all buffers.
 
     Args:
@@ -129,7 +133,7 @@ class NeighbourField(nn.Module):
         first = self._near(self.anchors).distances[0, :, 0]
         apart_from_others = first[first > 0]
         size = float(apart_from_others.median()) if len(apart_from_others) else 1.0
-        self.epsilon.fill_(FLOOR * size + 1e-9)
+        self.epsilon.fill_(max(FLOOR * size, LEAST_EPSILON))
         self.own = self._logs(self._near(self.anchors).distances)[0]
         raw = self._raw(self._near(self.anchors))
         self.middle.fill_(float(raw.mean()))
@@ -199,7 +203,7 @@ class NeighbourField(nn.Module):
         if n_found < k + 2:  # as far away as can be
             distances = nn.functional.pad(distances, (0, 1), value=math.inf)
             places = nn.functional.pad(places, (0, 1))
-        itself = distances[:, :, :1] == 0
+        itself = distances[:, :, :1] <= self.epsilon.view(self.n, 1, 1)
         farther = torch.where(itself, distances[:, :, k + 1 :], distances[:, :, k : k + 1])[:, :, 0]
         distances = torch.where(itself, distances[:, :, 1 : k + 1], distances[:, :, :k])
         places = torch.where(itself, places[:, :, 1 : k + 1], places[:, :, :k])

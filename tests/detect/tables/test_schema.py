@@ -112,8 +112,10 @@ def test_unexpected_missing_values_are_counted():
     at_mean = Schema.fit(table)
     middle = dt.datetime.fromtimestamp(float(np.mean(STAMPS)), dt.UTC).replace(tzinfo=None)
     assert list(at_mean.decode(at_mean.encode(empty)[0]).values()) == [39, None, None, None, UNSEEN, middle]
-    numeric = Schema.fit(np.eye(3))
-    assert numeric.encode([[NAN, 1 / 3, NAN]])[0].tolist() == [0, 0, 0, 2]
+    numeric = Schema.fit(np.diag([1.0, 2.0, 3.0]) + np.arange(3.0)[:, None])  # neither has two values
+    assert numeric.encode([[NAN, 5 / 3, NAN]])[0].tolist() == [0, 0, 0, 2]
+    two_valued = Schema.fit(np.eye(3))  # of such the more frequent value stands for missing ones
+    assert two_valued.encode([[NAN, 1.0, NAN]])[0].tolist() == [0, 1, 0, 2]
     boolean = Schema.fit(pd.DataFrame({"b": [True, False, False]}))
     assert boolean.encode(pd.DataFrame({"b": [None]})).tolist() == [[0, 1]]
 
