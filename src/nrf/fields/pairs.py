@@ -33,7 +33,7 @@ Span = tuple[int, int]
 
 TAIL = 3.0
 """Beyond so many standard deviations above the knee the logarithm counts."""
-LEAST_SPREAD = 1e-3
+LEAST_SPREAD = 0.02
 """In nats: rows whose pairs are all alike say nothing about it."""
 MOST_ROWS, MOST_CELLS = 100_000, 2**29
 """Rows that a tree is fitted to, and rows times pairs of columns; more are drawn from."""
