@@ -1,4 +1,4 @@
-"""The field of neighbours, density and pairs as nodes of an ONNX graph, operation by operation as :mod:`nrf.fields` has it."""
+"""Neighbours, density and pairs as nodes of an ONNX graph, operation by operation as :mod:`nrf.fields` has it."""
 
 from __future__ import annotations
 

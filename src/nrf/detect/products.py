@@ -1,4 +1,4 @@
-"""Training the detector's own field: a density around a mixture, judged by held-out rows, neighbours and pairs beside it."""
+"""Training the detector's own field: a density around a mixture that held-out rows judge, neighbours, and pairs."""
 
 from __future__ import annotations
 

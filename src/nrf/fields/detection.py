@@ -82,7 +82,7 @@ class DetectionField(nn.Module):
         if self.neighbours is None or not self.standing.is_known:
             return b
         a: Tensor = self.neighbours(x)
-        total = a + self.weight * self.standing(b)
+        total: Tensor = a + self.weight * self.standing(b)
         if self.pairs is not None:
             total = total + self.pairs.config.weight * self.pairs(x)
         return total / self.total_weight

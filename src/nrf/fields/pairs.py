@@ -184,15 +184,12 @@ class PairField(nn.Module):
             values = rows[:, start]
             if stop - start == 2:
                 values = values[rows[:, start + 1] <= 0.5]
-            known, counts = torch.unique(values, return_counts=True)
-            if len(known) <= self.config.bins:
-                last = torch.arange(len(known) - 1, device=known.device)
-            else:
-                up_to = torch.arange(1, self.config.bins, device=known.device) * len(values) / self.config.bins
-                last = torch.searchsorted(counts.cumsum(0).to(up_to), up_to).unique()
-                last = last[last < len(known) - 1]
-            if len(last):
-                self.cuts[place, : len(last)] = ((known[last].double() + known[last + 1].double()) / 2).to(self.cuts)
+            known, counts = np.unique(values.double().cpu().numpy(), return_counts=True)
+            between, bins = (known[:-1] + known[1:]) / 2, self.config.bins
+            if len(known) > bins:
+                last = np.searchsorted(np.cumsum(counts), np.arange(1, bins) * len(values) / bins)
+                between = between[np.unique(last[last < len(between)])]
+            self.cuts[place, : len(between)] = torch.from_numpy(between).to(self.cuts)
 
     def _fit_levels(self, rows: Tensor) -> None:
         """The most frequent levels have bins of their own."""
