@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from nrf.errors import InputError
-from nrf.fields import Detection, MixtureReference, Neighbours
+from nrf.fields import Detection, MixtureReference, Neighbours, PairTree
 from nrf.learners import InclusiveConfig, LevelsConfig, Revision
 from nrf.networks import (
     LevelsMLPPotential,
@@ -67,7 +67,12 @@ def spacing_of(rows: Tensor) -> float:
 
 
 def field_spec(
-    field: ColumnField, n_rows: int, columns: int, changes: dict[str, Any], units: Sequence[float] = ()
+    field: ColumnField,
+    n_rows: int,
+    columns: int,
+    changes: dict[str, Any],
+    units: Sequence[float] = (),
+    pairs: PairTree | None = None,
 ) -> PairSpec:
     """The default spec of the detector's own field for so many rows of columns, with some of its values given.
 
@@ -78,6 +83,7 @@ def field_spec(
         changes: ``widths``, ``learning_rate``, ``batch_size`` or ``iterations`` in place of the default; None stands
             for the default.
         units: What each encoded column is multiplied by, where they are not all 1.
+        pairs: The tree of pairs of columns, where there is one; the density alone has none.
     """
     given = {name: value for name, value in changes.items() if value is not None}
     odd = sorted(set(given) - set(OF_DENSITIES))
@@ -94,6 +100,7 @@ def field_spec(
             reference=MixtureReference(ridge=0.02),
             neighbours=Neighbours(max_anchors=n_anchors(columns)) if field == "product" else None,
             units=tuple(units),
+            pairs=pairs if field == "product" else None,
         ),
         generator=MLPGenerator(latent_dim=1, widths=(1,)),  # none is trained
         sampler=SGLD(step_size=0.01),

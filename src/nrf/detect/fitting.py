@@ -204,7 +204,7 @@ def _trained(job: Job, field: FieldKind, changes: dict[str, Any], verbose: int |
     else:
         attempts = _Judged(job, watch)
         columns = len(job.reader.groups or ())
-        spec = field_spec(field, len(attempts.data), columns, changes, job.reader.units)
+        spec = field_spec(field, len(attempts.data), columns, changes, job.reader.units, job.reader.pairs)
     warned = list[str]()
     trained = train_replicas(
         spec,

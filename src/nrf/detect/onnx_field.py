@@ -1,4 +1,4 @@
-"""The field of neighbours and density as nodes of an ONNX graph, operation by operation as :mod:`nrf.fields` has it."""
+"""Neighbours, density and pairs as nodes of an ONNX graph, operation by operation as :mod:`nrf.fields` has it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ import numpy.typing as npt
 from torch import Tensor, nn
 
 from nrf.errors import InputError
-from nrf.fields import DetectionField, NeighbourField, ReferencedLevels
+from nrf.fields import DetectionField, NeighbourField, PairField, ReferencedLevels
 from nrf.fields.detection import TAIL, Standing
 from nrf.fields.neighbours import TIE
+from nrf.fields.pairs import TAIL as PAIR_TAIL
 from nrf.fields.references import Components
 from nrf.networks.levels import Reference
 
 FARTHEST = 1e18
 """A distance beyond all others; its square is a 32-bit float."""
+SINGLE, INT64, DOUBLE = 1, 7, 11
+"""ONNX's numbers of these types."""
 
 
 class Builder(Protocol):
@@ -54,8 +57,11 @@ class FieldNodes:
         if field.neighbours is None:
             return b
         a, b = self.neighbours(field.neighbours, x), self.standing(field.standing, b)
-        both = self.add("Add", a, self.add("Mul", b, self.number(field.weight)))
-        return self.add("Div", both, self.number(1 + field.weight))
+        total = self.add("Add", a, self.add("Mul", b, self.number(field.weight)))
+        if field.pairs is not None and field.pairs.is_fitted:
+            c = self.pairs(field.pairs, x)
+            total = self.add("Add", total, self.add("Mul", c, self.number(field.pairs.config.weight)))
+        return self.add("Div", total, self.number(field.total_weight))
 
     # --------------------------------------------------------------------------------------------------------- density
 
@@ -140,7 +146,7 @@ class FieldNodes:
         beyond = self.add("Sub", self.add("Mul", farther, farther), last)
         tied = self.add("Not", self.add("Greater", beyond, slack))
         off = self.add("Abs", self.add("Sub", by_products, self.add("Sub", last, squares)))
-        level = self.add("Cast", self.add("Not", self.add("Greater", off, slack)), to=1)
+        level = self.add("Cast", self.add("Not", self.add("Greater", off, slack)), to=SINGLE)
         total = self.add("MatMul", level, self.tensor(field.own[:, None]))
         count = self.add("Max", self.add("ReduceSum", level, self.whole([1]), keepdims=1), self.number(1.0))
         mean = self.add("Div", total, count)
@@ -148,7 +154,49 @@ class FieldNodes:
         shared = self.add("Where", closer, before, mean)
         return self.add("Where", tied, self._mean(shared), self._mean(before))
 
-    # ----------------------------------------------------------------------------------------------------------- pieces
+    # ----------------------------------------------------------------------------------------------------------- pairs
+
+    def pairs(self, field: PairField, x: str) -> str:
+        """The field of pairs of columns: bins by comparisons, and their ratios by place."""
+        bins = self._bins(field, x)
+        tables = field.tables()
+        sides = [self.add("Gather", bins, self.whole([table[side] for table in tables]), axis=1) for side in (0, 1)]
+        sizes = field.config.sizes
+        places = self.add("Mul", sides[0], self.whole([sizes[j] for _, j, _ in tables]))
+        places = self.add("Add", places, sides[1])
+        places = self.add("Add", places, self.whole([start for *_, start in tables]))
+        ratios = self.add("Gather", self.tensor(field.ratios), places)
+        total = self.add("ReduceSum", self.add("Cast", ratios, to=DOUBLE), self.whole([1]), keepdims=1)
+        found = self.add("Neg", self.add("Cast", total, to=SINGLE))
+        found = self.add("Sub", found, self.number(float(field.knee)))
+        beyond = self.add("Max", self.add("Div", found, self.number(float(field.spread))), self.number(0.0))
+        tail = self.number(PAIR_TAIL)
+        above = self.add("Max", self.add("Sub", beyond, tail), self.number(0.0))
+        bent = self.add("Add", tail, self.add("Log", self.add("Add", above, self.number(1.0))))
+        return self.add("Neg", self.add("Where", self.add("Greater", beyond, tail), bent, beyond))
+
+    def _bins(self, field: PairField, x: str) -> str:
+        """The bin of each column, ``(N, columns)``."""
+        config, found = field.config, []
+        for cuts, (start, stop) in zip(field.cuts, config.numbers, strict=True):
+            above = self.add("Cast", self.add("Greater", self._part(x, start, start + 1), self.tensor(cuts)), to=INT64)
+            place = self.add("ReduceSum", above, self.whole([1]), keepdims=1)
+            place = self.add("Add", place, self.whole([1]))
+            if stop - start == 2:
+                missing = self.add("Greater", self._part(x, start + 1, stop), self.number(0.5))
+                place = self.add("Where", missing, self.whole([0]), place)
+            found.append(place)
+        end = 0
+        for start, stop in config.categories:
+            outputs = self._part(x, start, stop)
+            own = field.levels[end : end + stop - start]
+            place = self.add("Gather", self.whole(own.tolist()), self.add("ArgMax", outputs, axis=1, keepdims=1))
+            is_level = self.add("Greater", self.add("ReduceMax", outputs, axes=[1], keepdims=1), self.number(0.0))
+            found.append(self.add("Where", is_level, place, self.whole([0])))
+            end += stop - start
+        return self.add("Concat", *found, axis=1)
+
+    # ---------------------------------------------------------------------------------------------------------- pieces
 
     def _mean(self, x: str) -> str:
         return self.add("ReduceMean", x, axes=[1], keepdims=1)

@@ -19,6 +19,10 @@ from nrf.detect.tables.columns import Scaling
 from nrf.detect.tables.frame import Frame, as_columns, in_common_form, names_of, read_columns
 from nrf.detect.tables.schema import Schema
 from nrf.errors import InputError
+from nrf.fields import PairTree
+
+MOST_PAIRED = 200
+"""Columns of which all pairs are looked at; of more there is no tree, or it would take longer than all else."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +86,15 @@ class RowReader:
         """What encoded columns are multiplied by where distances of rows count; nothing, if that is 1 for all."""
         units = () if self.encoder is None else tuple(float(unit) for unit in self.encoder.units())
         return () if set(units) <= {1.0} else units
+
+    @property
+    def pairs(self) -> PairTree | None:
+        """The tree of pairs of columns, where one of them is of levels; the densities of numbers know their pairs."""
+        spans = [] if self.encoder is None else self.encoder.learned_spans
+        levels = tuple(span for kind, span in spans if kind == "categorical")
+        if not levels or not 2 <= len(spans) <= MOST_PAIRED:
+            return None
+        return PairTree(tuple(span for kind, span in spans if kind != "categorical"), levels)
 
     @property
     def groups(self) -> list[slice] | None:

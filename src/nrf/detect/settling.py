@@ -1,4 +1,4 @@
-"""Training the detector's own field: a density around a mixture, judged by held-out rows, and neighbours beside it."""
+"""Training the detector's own field: a density around a mixture that held-out rows judge, neighbours, and pairs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from nrf.detect.replicas import Replicas
-from nrf.fields import Choice, DetectionField, Ground, HeldOut, ground_of, settle
+from nrf.fields import Choice, DetectionField, Ground, HeldOut, PairField, ground_of, settle
 from nrf.runs.spec import PairSpec
 from nrf.seeds import stream
 
@@ -96,10 +96,11 @@ class Judge:
         self.replicas, self.spec, self.seeds = replicas, spec, seeds
         self.held: list[HeldOut | None] = []
         self.grounds: list[Ground] = []
+        pairs = self._pairs(parts)
         for one, seed in zip(self._alone(), seeds, strict=True):
             rng = stream(seed, "ground")
             self.held.append(None if parts.held is None else HeldOut(one.density, parts.held, rng))
-            self.grounds.append(ground_of(one, parts.rows, parts.n_rows, rng))
+            self.grounds.append(ground_of(one, parts.rows, parts.n_rows, rng, pairs))
         self.best_gain, self.best_step, self._best = 0.0, 0, self._state()
 
     def look(self, step: int) -> dict[str, float]:
@@ -123,6 +124,13 @@ class Judge:
         ]
         self.replicas.settle(potentials)
         return choices
+
+    def _pairs(self, parts: Parts) -> PairField | None:
+        """The field of pairs, the same for all replicas; without held-out rows it says nothing."""
+        pairs = self._alone()[0].pairs
+        if pairs is not None and parts.held is not None:
+            pairs.fit(parts.learned, parts.held, stream(self.seeds[0], "pairs"))
+        return pairs
 
     def _alone(self) -> list[DetectionField]:
         return cast("list[DetectionField]", self.replicas.alone(self.spec))

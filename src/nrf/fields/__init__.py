@@ -15,6 +15,7 @@ from nrf.fields.normaliser import (
     importance_integral,
     quadrature,
 )
+from nrf.fields.pairs import PairField, PairTree
 from nrf.fields.product import ProductField
 from nrf.fields.referenced import (
     Choice,
@@ -48,6 +49,8 @@ __all__ = [
     "Neighbours",
     "NoReference",
     "Normaliser",
+    "PairField",
+    "PairTree",
     "ProductField",
     "ReferenceMeasure",
     "Referenced",

@@ -4,6 +4,9 @@
 mean over held-out rows, by its standard deviation there; both are about a standard normal's on normal rows. Where ``b``
 is below −3 its logarithm counts: one factor alone must not decide everything.
 
+Tables with categories have a third factor, a tree of pairs of columns (:mod:`nrf.fields.pairs`):
+``u = (a + w b + v c) / (1 + w + v)``.
+
 The density is ``log r(x) + λ u(x) − log Z`` (:mod:`nrf.fields.referenced`). λ is what held-out rows ask for, so a
 network that has learned nothing has no say, and the field is that of its reference and of the neighbours: a floor.
 """
@@ -21,6 +24,7 @@ from torch import Tensor, nn
 from nrf.errors import InputError
 from nrf.fields.nats import log_density
 from nrf.fields.neighbours import NeighbourField, Neighbours
+from nrf.fields.pairs import PairField, PairTree
 from nrf.fields.referenced import (
     STRENGTHS,
     Choice,
@@ -51,7 +55,8 @@ class DetectionField(nn.Module):
         neighbours: The field of neighbours; none, and the field is the density.
         weight: w.
         units: What each column is multiplied by before; nothing, if there are none. Density and neighbours themselves
-            take rows in these units.
+            take rows in these units, and so do pairs.
+        pairs: The field of pairs of columns beside the two, if there is one.
     """
 
     def __init__(
@@ -60,9 +65,11 @@ class DetectionField(nn.Module):
         neighbours: NeighbourField | None,
         weight: float,
         units: Sequence[float] = (),
+        pairs: PairField | None = None,
     ) -> None:
         super().__init__()
         self.density, self.neighbours, self.standing = density, neighbours, Standing()
+        self.pairs = pairs
         self.weight, self.units = weight, tuple(units)
 
     def scaled(self, x: Tensor) -> Tensor:
@@ -75,8 +82,15 @@ class DetectionField(nn.Module):
         if self.neighbours is None or not self.standing.is_known:
             return b
         a: Tensor = self.neighbours(x)
-        b = self.standing(b)
-        return (a + self.weight * b) / (1 + self.weight)
+        total: Tensor = a + self.weight * self.standing(b)
+        if self.pairs is not None:
+            total = total + self.pairs.config.weight * self.pairs(x)
+        return total / self.total_weight
+
+    @property
+    def total_weight(self) -> float:
+        """Of all factors."""
+        return 1 + self.weight + (0.0 if self.pairs is None else self.pairs.config.weight)
 
     def log_density(self, x: Tensor) -> Tensor:
         """Of the density alone, in nats."""
@@ -84,14 +98,14 @@ class DetectionField(nn.Module):
         return found
 
     def gradient(self, x: Tensor) -> Tensor:
-        """``∇u``, in closed form where the network has one."""
+        """``∇u``, in closed form where the network has one; pairs have no slope."""
         x = self.scaled(x)
         slope = self.density.gradient(x)
         if self.neighbours is None or not self.standing.is_known:
             return self.scaled(slope)
         with torch.no_grad():
             steep = self.standing.slope(self.density(x)).view(-1, *(1,) * (x.ndim - 1))
-        return self.scaled((gradient(self.neighbours, x) + self.weight * steep * slope) / (1 + self.weight))
+        return self.scaled((gradient(self.neighbours, x) + self.weight * steep * slope) / self.total_weight)
 
     def start_from(self, x: Tensor, rng: torch.Generator | None = None) -> None:
         """Fit the reference to rows in the units of the density."""
@@ -164,6 +178,8 @@ class Detection:
     """What each column is multiplied by before."""
     data_init: bool = True
     """Fit the reference to training rows before training."""
+    pairs: PairTree | None = None
+    """The tree of pairs of columns beside neighbours and density, if there is one."""
 
     @property
     def bias_spread(self) -> float:
@@ -173,6 +189,8 @@ class Detection:
     def __post_init__(self) -> None:
         if not 0 <= self.weight < float("inf"):
             raise InputError(f"weight must be finite and not negative, got {self.weight}")
+        if self.pairs is not None and self.neighbours is None:
+            raise InputError("pairs stand beside neighbours; give these, too, or leave out both for the density alone")
 
     def build(self, event_shape: Shape) -> DetectionField:
         """The field, before it is fitted."""
@@ -182,7 +200,8 @@ class Detection:
         neighbours = None if self.neighbours is None else self.neighbours.build(event_shape)
         if self.units and event_shape != (len(self.units),):
             raise InputError(f"there are {len(self.units)} units for rows of shape {event_shape}")
-        return DetectionField(density, neighbours, self.weight, self.units)
+        pairs = None if self.pairs is None else self.pairs.build(event_shape)
+        return DetectionField(density, neighbours, self.weight, self.units, pairs)
 
 
 class HeldOut:
@@ -217,9 +236,12 @@ class Ground(NamedTuple):
     """How many rows those stand for."""
     measure: ReferenceMeasure
     neighbours: NeighbourField | None
+    pairs: PairField | None = None
 
 
-def ground_of(potential: DetectionField, rows: Tensor, n_rows: int, rng: torch.Generator) -> Ground:
+def ground_of(
+    potential: DetectionField, rows: Tensor, n_rows: int, rng: torch.Generator, pairs: PairField | None = None
+) -> Ground:
     """Fit copies of a model's reference and neighbours to rows.
 
     Args:
@@ -227,20 +249,21 @@ def ground_of(potential: DetectionField, rows: Tensor, n_rows: int, rng: torch.G
         rows: All rows.
         n_rows: How many rows those stand for.
         rng: All randomness.
+        pairs: The field of pairs, which is fitted already; a copy of the model's own, if it is not given.
     """
     measure, neighbours = copy.deepcopy(potential.density.measure), copy.deepcopy(potential.neighbours)
     measure.fit(rows, rng)
     if neighbours is not None:
         neighbours.fit(rows, rng)
-    return Ground(rows, n_rows, measure, neighbours)
+    return Ground(rows, n_rows, measure, neighbours, copy.deepcopy(potential.pairs if pairs is None else pairs))
 
 
 @torch.no_grad()
 def settle(potential: DetectionField, held: HeldOut | None, ground: Ground, rng: torch.Generator) -> Choice:
     """Make of a learned density the field that scores.
 
-    Held-out rows choose λ, and say where log-densities of normal rows lie. Then all rows count: reference and
-    neighbours become those of the ground, and the normaliser is found.
+    Held-out rows choose λ, and say where log-densities of normal rows lie. Then all rows count: reference, neighbours
+    and pairs become those of the ground, and the normaliser is found.
 
     Args:
         potential: One model, after training; it is changed.
@@ -258,5 +281,5 @@ def settle(potential: DetectionField, held: HeldOut | None, ground: Ground, rng:
     normalise(density, rng)
     if held is None:
         potential.standing.fit(log_density(density, ground.rows), ground.n_rows)
-    potential.neighbours = ground.neighbours
+    potential.neighbours, potential.pairs = ground.neighbours, ground.pairs
     return choice

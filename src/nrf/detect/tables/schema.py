@@ -27,7 +27,7 @@ from nrf.detect.tables.columns.base import JITTER
 from nrf.detect.tables.frame import Frame, Source, as_array, as_columns, is_table, read_columns
 from nrf.detect.tables.identifiers import named_columns, why_identifier
 from nrf.detect.tables.matching import Match, MatchedFrame, SchemaError
-from nrf.detect.tables.values import Singles, Value
+from nrf.detect.tables.values import Kind, Singles, Value
 from nrf.errors import InputError
 
 VERSION = 1
@@ -215,6 +215,13 @@ class Schema:
         """The other outputs: those in which training rows differ, and from which a model can learn."""
         odd = set(self.surprises)
         return [i for i in range(self.n_outputs) if i not in odd]
+
+    @property
+    def learned_spans(self) -> list[tuple[Kind, tuple[int, int]]]:
+        """The kind of each kept column, and which of the outputs that vary are its own: from one up to another."""
+        widths = [len(c.outputs) - len(c.novelty_outputs) for c in self.kept_columns]
+        ends = [int(end) for end in np.cumsum(widths)]
+        return [(c.kind, (b - n, b)) for c, n, b in zip(self.kept_columns, widths, ends, strict=True)]
 
     def jitter(self) -> Singles:
         """Standard deviation of the noise that training rows should get, for each of the outputs that vary.

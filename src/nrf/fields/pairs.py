@@ -1,0 +1,354 @@
+"""A tree of pairs of columns: whether values of a row go together, two at a time.
+
+Each column becomes a few bins: quantiles of a number, levels of a category. For two columns
+``r(a, b) = log[(n_ab + κ p_a p_b) / ((n + κ) p_a p_b)]`` says how much more often two bins come together than they
+would if the columns were independent; κ rows that are so keep rare pairs from saying much. The tree joins all columns
+by the pairs that know most of each other (Chow and Liu, 1968), and ``t = −Σ r`` over its edges is high where a row
+breaks what usually goes together.
+
+The field is ``−max(0, (t − q) / s)``, with q the 90 % quantile and s the standard deviation of t on held-out rows,
+judged by a tree of the other rows: it is silent about most rows, and finds those with a cell that belongs elsewhere.
+Steps of bins have no slope: its gradient is 0.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from nrf.errors import InputError
+from nrf.models import apart
+from nrf.networks import Shape
+from nrf.networks.base import size_of
+
+Span = tuple[int, int]
+"""First output of a column, and the one behind its last."""
+
+TAIL = 3.0
+"""Beyond so many standard deviations above the knee the logarithm counts."""
+LEAST_SPREAD = 0.02
+"""In nats: rows whose pairs are all alike say nothing about it."""
+MOST_ROWS, MOST_CELLS = 100_000, 2**29
+"""Rows that a tree is fitted to, and rows times pairs of columns; more are drawn from."""
+BEYOND = 1e30
+"""Where a cut stands that is not needed."""
+MOST_BINS, MOST_LEVELS = 64, 1024
+
+
+@dataclass(frozen=True)
+class PairTree:
+    """What builds a tree of pairs, for rows whose columns are encoded by these outputs."""
+
+    numbers: tuple[Span, ...] = ()
+    """Columns of numbers: one output each, or two with a flag of missing values behind it."""
+    categories: tuple[Span, ...] = ()
+    """Columns of levels: an output each, the largest of which is the row's; no level where none is above 0."""
+    bins: int = 16
+    """Of a number, at most."""
+    levels: int = 256
+    """Of a category, the most frequent ones; the others share a bin."""
+    kappa: float = 20.0
+    """Rows of independent columns that are added to those of a pair."""
+    knee: float = 0.9
+    """Share of held-out rows about which the field says nothing."""
+    weight: float = 0.5
+    """Of the field beside others."""
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.bins <= MOST_BINS or not 1 <= self.levels <= MOST_LEVELS:
+            raise InputError(f"2 to {MOST_BINS} bins and up to {MOST_LEVELS} levels, got {self.bins}, {self.levels}")
+        if not 0 < self.kappa < float("inf") or not 0 <= self.weight < float("inf") or not 0 <= self.knee <= 1:
+            raise InputError(
+                f"kappa must be positive, weight not negative and knee from 0 to 1, got {self.kappa}, {self.weight} "
+                f"and {self.knee}"
+            )
+        spans = sorted((*self.numbers, *self.categories))
+        if len(spans) < 2:
+            raise InputError(f"pairs need at least 2 columns, got {len(spans)}")
+        ends = [0, *(stop for _, stop in spans)]
+        if any(start < end or stop <= start for end, (start, stop) in zip(ends, spans, strict=False)):
+            raise InputError("each column of a tree of pairs needs outputs of its own")
+        if any(stop - start > 2 for start, stop in self.numbers):
+            raise InputError("a number has one output and at most one flag")
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Bins of each column, numbers before categories; the first bin is that of no value."""
+        widths = [min(stop - start, self.levels) for start, stop in self.categories]
+        return (*(self.bins + 1 for _ in self.numbers), *(width + 1 for width in widths))
+
+    def build(self, event_shape: Shape) -> PairField:
+        """The field, to be fitted."""
+        return PairField(event_shape, self)
+
+
+class PairField(nn.Module):
+    """The field as a potential: 0 for most rows, lower where values do not go together.
+
+    Before it is fitted it is 0. Bins without a training row say nothing: what is new counts elsewhere.
+    Replicas each have a tree of their own, as one more dimension in front of all buffers.
+
+    Args:
+        event_shape: Shape of one row.
+        config: Columns and bins.
+
+    Example:
+        >>> x = torch.arange(600).remainder(3)
+        >>> rows = torch.cat([nn.functional.one_hot(x), nn.functional.one_hot(x)], 1).float()
+        >>> field = PairTree(categories=((0, 3), (3, 6))).build((6,))
+        >>> field.fit(rows[100:], rows[:100], torch.Generator().manual_seed(0))
+        >>> field(torch.tensor([[1.0, 0, 0, 1, 0, 0], [1.0, 0, 0, 0, 1, 0]])) < -1
+        tensor([False,  True])
+    """
+
+    GROWS: ClassVar = {"ratios": -1}
+    """Which dimension of a buffer has the length of what was fitted."""
+
+    cuts: Tensor
+    """Between the bins of each number, ascending."""
+    levels: Tensor
+    """The bin of each output of a category."""
+    edges: Tensor
+    """The columns of each pair of the tree."""
+    ratios: Tensor
+    """``r`` of all bins, pair after pair."""
+    knee: Tensor
+    spread: Tensor
+
+    def __init__(self, event_shape: Shape, config: PairTree) -> None:
+        super().__init__()
+        self.event_shape, self.config, self.n = tuple(event_shape), config, 1
+        if max(stop for _, stop in (*config.numbers, *config.categories)) > size_of(event_shape):
+            raise InputError(f"a column of the tree of pairs is beyond rows of shape {tuple(event_shape)}")
+        widths = sum(stop - start for start, stop in config.categories)
+        self.register_buffer("cuts", torch.full((len(config.numbers), config.bins - 1), BEYOND))
+        self.register_buffer("levels", torch.zeros(widths, dtype=torch.int64))
+        self.register_buffer("edges", torch.zeros(len(config.sizes) - 1, 2, dtype=torch.int64))
+        self.register_buffer("ratios", torch.zeros(1))
+        self.register_buffer("knee", torch.zeros(()))
+        self.register_buffer("spread", torch.ones(()))
+
+    # ------------------------------------------------------------------------------------------------------------- fit
+
+    @torch.no_grad()
+    def fit(self, learned: Tensor, held: Tensor, rng: torch.Generator) -> None:
+        """Learn the tree of all rows, and from where on it speaks.
+
+        Args:
+            learned: Rows.
+            held: Further rows, judged by the tree of the others.
+            rng: Draws among many rows.
+        """
+        if not len(learned) or not len(held):
+            raise InputError(f"pairs need rows and held-out rows, got {len(learned)} and {len(held)}")
+        self.fit_tree(learned, rng)
+        found = self.unlikeliness(held)[0]
+        knee, spread = torch.quantile(found, self.config.knee), found.std(correction=0)
+        self.fit_tree(torch.cat([held, learned]), rng)
+        self.knee.fill_(float(knee))
+        self.spread.fill_(max(float(spread), LEAST_SPREAD))
+
+    @torch.no_grad()
+    def fit_tree(self, rows: Tensor, rng: torch.Generator) -> None:
+        """Learn bins, tree and ratios of rows."""
+        flat, sizes = rows.flatten(1).to(self.cuts), self.config.sizes
+        n_pairs = len(sizes) * (len(sizes) - 1) // 2
+        most = min(MOST_ROWS, max(1000, MOST_CELLS // n_pairs))
+        if len(flat) > most:
+            flat = flat[torch.randperm(len(flat), generator=rng)[:most].to(flat.device)]
+        self._fit_cuts(flat)
+        self._fit_levels(flat)
+        bins = self._bins(flat, self.cuts, self.levels).cpu().numpy()
+        shares = [np.bincount(one, minlength=size) / bins.shape[1] for one, size in zip(bins, sizes, strict=True)]
+        information = np.full((len(sizes), len(sizes)), -np.inf)
+        for i in range(len(sizes)):
+            for j in range(i):
+                counts, expected = _pair(bins, shares, i, j)
+                information[i, j] = information[j, i] = _information(counts, expected, self.config.kappa)
+        edges = _widest_tree(information)
+        tables = [_ratios(*_pair(bins, shares, i, j), self.config.kappa).ravel() for i, j in edges]
+        self.edges.copy_(torch.tensor(edges))
+        self.ratios = torch.from_numpy(np.concatenate(tables)).to(self.cuts)
+
+    def _fit_cuts(self, rows: Tensor) -> None:
+        """Halfway between two values, so that no rounding moves a value to another bin."""
+        self.cuts.fill_(BEYOND)
+        for place, (start, stop) in enumerate(self.config.numbers):
+            values = rows[:, start]
+            if stop - start == 2:
+                values = values[rows[:, start + 1] <= 0.5]
+            known, counts = np.unique(values.double().cpu().numpy(), return_counts=True)
+            between, bins = (known[:-1] + known[1:]) / 2, self.config.bins
+            if len(known) > bins:
+                last = np.searchsorted(np.cumsum(counts), np.arange(1, bins) * len(values) / bins)
+                between = between[np.unique(last[last < len(between)])]
+            self.cuts[place, : len(between)] = torch.from_numpy(between).to(self.cuts)
+
+    def _fit_levels(self, rows: Tensor) -> None:
+        """The most frequent levels have bins of their own."""
+        end = 0
+        for start, stop in self.config.categories:
+            width = stop - start
+            best, is_level = _largest(rows[:, start:stop])
+            counts = torch.bincount(best[is_level], minlength=width)
+            kept = counts.argsort(descending=True, stable=True)[: self.config.levels].sort().values
+            self.levels[end : end + width] = 0
+            self.levels[end + kept] = torch.arange(1, len(kept) + 1, device=kept.device)
+            end += width
+
+    # ----------------------------------------------------------------------------------------------------------- score
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether there is a tree."""
+        return self.ratios.shape[-1] > 1
+
+    @torch.no_grad()
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.is_fitted:
+            return x.new_zeros(len(x))
+        beyond = (self.unlikeliness(x) - self.knee.view(self.n, 1)) / self.spread.view(self.n, 1)
+        beyond = beyond.clamp_min(0)
+        return -torch.where(beyond > TAIL, TAIL + torch.log1p((beyond - TAIL).clamp_min(0)), beyond).flatten()
+
+    def gradient(self, x: Tensor) -> Tensor:
+        """``∇u``: 0, between the steps."""
+        return torch.zeros_like(x)
+
+    def unlikeliness(self, x: Tensor) -> Tensor:
+        """``t``, ``(replicas, rows)``."""
+        points = apart(x.flatten(1), self.n)
+        parts = [buffer.view(self.n, *one) for buffer, one in self._buffers_of_one()]
+        return torch.stack([self._of_one(*each) for each in zip(points, *parts, strict=True)])
+
+    def stacked(self, fields: Sequence[Self]) -> Self:
+        """Those of all replicas; tables are as long as the longest."""
+        together = copy.deepcopy(self)
+        together.n = len(fields)
+        longest = max(len(one.ratios) for one in fields)
+        for name, _ in self.named_buffers():
+            buffers = [one.get_buffer(name) for one in fields]
+            if name == "ratios":
+                buffers = [nn.functional.pad(one, (0, longest - len(one))) for one in buffers]
+            together.register_buffer(name, torch.stack(buffers))
+        return together
+
+    def tables(self) -> list[tuple[int, int, int]]:
+        """For each pair of the tree, of one model: its columns, and where its ratios start."""
+        found, start = [], 0
+        for i, j in self.edges.tolist():
+            found.append((i, j, start))
+            start += self.config.sizes[i] * self.config.sizes[j]
+        return found
+
+    def _buffers_of_one(self) -> list[tuple[Tensor, Sequence[int]]]:
+        """The buffers of a tree, and their shapes in one model."""
+        kept = ((self.cuts, 2), (self.levels, 1), (self.edges, 2), (self.ratios, 1))
+        return [(buffer, buffer.shape[buffer.ndim - dimensions :]) for buffer, dimensions in kept]
+
+    def _of_one(self, points: Tensor, cuts: Tensor, levels: Tensor, edges: Tensor, ratios: Tensor) -> Tensor:
+        bins = self._bins(points, cuts, levels)
+        sizes = edges.new_tensor(self.config.sizes)[edges]
+        areas = sizes.prod(1)
+        places = bins.index_select(0, edges[:, 0]).mul_(sizes[:, 1:]).add_(bins.index_select(0, edges[:, 1]))
+        places.add_((areas.cumsum(0) - areas)[:, None])
+        # In doubles, so that the order of the sum leaves no trace, however many rows there are.
+        return -ratios.take(places).sum(0, dtype=torch.float64).to(points)
+
+    def _bins(self, rows: Tensor, cuts: Tensor, levels: Tensor) -> Tensor:
+        """The bin of each column, ``(columns, rows)``."""
+        config = self.config
+        found = torch.empty(len(config.sizes), len(rows), dtype=torch.int64, device=rows.device)
+        n_numbers = len(config.numbers)
+        if n_numbers:
+            values = rows[:, [start for start, _ in config.numbers]].T.contiguous()
+            found[:n_numbers] = _n_below(values, cuts).add_(1)
+        for place, (start, stop) in enumerate(config.numbers):
+            if stop - start == 2:
+                found[place].masked_fill_(rows[:, start + 1] > 0.5, 0)
+        end = 0
+        for place, (start, stop) in enumerate(config.categories, n_numbers):
+            best, is_level = _largest(rows[:, start:stop])
+            found[place] = levels[end : end + stop - start][best].mul_(is_level)
+            end += stop - start
+        return found
+
+    def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *rest: Any) -> None:
+        stored = state.get(prefix + "ratios")
+        if stored is not None and stored.shape != self.ratios.shape:
+            self.ratios = self.ratios.new_empty(stored.shape)
+        super()._load_from_state_dict(state, prefix, *rest)
+        self._require_sound()
+
+    def _require_sound(self) -> None:
+        """Whatever looks up a value finds one."""
+        sizes, edges = self.edges.new_tensor(self.config.sizes), self.edges
+        end = 0
+        for start, stop in self.config.categories:
+            own = self.levels[..., end : end + stop - start]
+            end += stop - start
+            if bool((own < 0).any()) or bool((own > min(stop - start, self.config.levels)).any()):
+                raise InputError("a level of the tree of pairs has a bin that there is not")
+        if bool((edges < 0).any()) or bool((edges >= len(sizes)).any()):
+            raise InputError("the tree of pairs joins columns that there are not")
+        if self.is_fitted and int(sizes[edges].prod(-1).sum(-1).max()) > self.ratios.shape[-1]:
+            raise InputError("the tree of pairs lacks some of its ratios")
+
+
+Counts = npt.NDArray[np.float64]
+
+
+def _n_below(values: Tensor, cuts: Tensor) -> Tensor:
+    """How many of its cuts each value is above, ``(columns, rows)``; faster than a search where these are few."""
+    found = torch.zeros(values.shape, dtype=torch.uint8, device=values.device)
+    above = torch.empty(values.shape, dtype=torch.bool, device=values.device)
+    for cut in cuts.T:
+        found += torch.gt(values, cut[:, None], out=above).view(torch.uint8)
+    return found.long()
+
+
+def _largest(outputs: Tensor) -> tuple[Tensor, Tensor]:
+    """The place of the largest output of each row, of equal ones the first, and whether it is above 0."""
+    best = outputs.argmax(1)
+    return best, outputs.gather(1, best[:, None])[:, 0] > 0
+
+
+def _pair(bins: npt.NDArray[np.int64], shares: Sequence[Counts], i: int, j: int) -> tuple[Counts, Counts]:
+    """How many rows are in each bin of two columns, and the share that would be if these were independent."""
+    shape = len(shares[i]), len(shares[j])
+    counts = np.bincount(bins[i] * shape[1] + bins[j], minlength=shape[0] * shape[1]).reshape(shape)
+    return counts.astype(np.float64), np.outer(shares[i], shares[j])
+
+
+def _ratios(counts: Counts, expected: Counts, kappa: float) -> Counts:
+    """``r``, and 0 for bins that no row was in."""
+    e = np.where(expected > 0, expected, 1.0)
+    return np.where(expected > 0, np.log((counts + kappa * e) / ((counts.sum() + kappa) * e)), 0.0)
+
+
+def _information(counts: Counts, expected: Counts, kappa: float) -> float:
+    """Mean ``r`` of the rows, each left out of what it is judged by."""
+    there = counts > 0
+    c, e = counts[there], expected[there]
+    return float((c * np.log((c - 1 + kappa * e) / ((c.sum() - 1 + kappa) * e))).sum() / c.sum())
+
+
+def _widest_tree(information: Counts) -> list[Span]:
+    """The pairs that join all columns and have the greatest sum; of equal ones the first (Prim)."""
+    best, other = information[0].copy(), np.zeros(len(information), dtype=np.int64)
+    left = np.arange(len(information)) > 0
+    edges = []
+    while left.any():
+        j = int(np.where(left, best, -np.inf).argmax())
+        left[j] = False
+        edges.append((j, int(other[j])))
+        closer = information[j] > best
+        best, other = np.where(closer, information[j], best), np.where(closer, j, other)
+    return edges
