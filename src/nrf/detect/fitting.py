@@ -20,10 +20,10 @@ from nrf.detect.checkup import check_field, check_training
 from nrf.detect.defaults import ColumnField, field_spec, spacing_of, spec_for
 from nrf.detect.fitted import Calibrated, Combine, Fitted, Own, Provenance, calibrate
 from nrf.detect.parallel import one_thread
-from nrf.detect.settling import PATIENCE, Judge, Parts
 from nrf.detect.replicas import Replicas, train_replicas
 from nrf.detect.rows import RowReader
 from nrf.detect.settings import Training
+from nrf.detect.settling import PATIENCE, Judge, Parts
 from nrf.detect.tables.frame import taken
 from nrf.errors import InputError
 from nrf.runs.spec import PairSpec
