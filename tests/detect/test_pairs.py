@@ -81,6 +81,18 @@ def test_the_tree_has_all_columns_as_they_are_encoded(detector):
     assert {frozenset(pair) for pair in pairs.edges.tolist()} >= {frozenset((6, 7)), frozenset((1, 6))}
 
 
+def test_levels_that_are_hashed_are_in_the_tree(tmp_path):
+    table = frame()
+    table["code"] = table["kind"] + np.random.default_rng(7).integers(0, 8, len(table)).astype(str)
+    detector = fitted(table)
+    pairs = field_of(detector).pairs
+    start, signs, stop = pairs.config.codes[0]
+    assert (signs - start, stop) == (32, detector.fitted_.replicas.shape[0])
+    detector.save(tmp_path / "model")
+    again = NRFDetector.load(tmp_path / "model")
+    np.testing.assert_array_equal(again.score_samples(table), detector.score_samples(table))
+
+
 def test_tables_without_levels_have_no_tree():
     numbers = frame()[["price", "size", "noise 0"]]
     assert field_of(fitted(numbers)).pairs is None

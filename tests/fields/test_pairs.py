@@ -162,6 +162,27 @@ def test_of_many_levels_the_most_frequent_have_bins():
     assert torch.equal(field(other), new)
 
 
+def test_codes_are_told_by_their_first_signs():
+    draw = np.random.default_rng(0)
+    level = draw.integers(0, 40, 2000)
+    signs = draw.choice([-1.0, 1.0], (40, 16)) / 4
+    codes = np.hstack([signs[level], np.zeros((2000, 2))])
+    codes[:200] = [*[0.0] * 16, 1.0, 0.0]  # beside the signs
+    values = np.where(np.arange(2000) < 200, 9.0, level % 7) + 0.1 * draw.normal(size=2000)
+    rows = torch.tensor(np.hstack([values[:, None], codes])[draw.permutation(2000)], dtype=torch.float32)
+    config = PairTree(numbers=((0, 1),), codes=((1, 17, 19),))
+    assert config.sizes == (17, 2**8 + 2 + 1)
+    field = fitted(rows, config)
+    bins = field._bins(rows, field.cuts, field.levels)[1]
+    expected = ((rows[:, 1:9] > 0) * 2 ** torch.arange(8)).sum(1) + 1
+    assert torch.equal(bins, torch.where(rows[:, 17] > 0, 257, expected))
+    none = torch.zeros(1, 19)
+    assert field._bins(none, field.cuts, field.levels)[1] == 0
+    other = rows.clone()
+    other[:, 0] = other[torch.randperm(2000, generator=stream(0, "other")), 0]
+    assert field(other).mean() < field(rows).mean() - 1
+
+
 def test_many_rows_are_drawn_from(monkeypatch):
     monkeypatch.setattr("nrf.fields.pairs.MOST_ROWS", 500)
     rows = rows_of(3000)
@@ -229,6 +250,7 @@ def test_what_was_damaged_is_not_read(name, change, message):
         ({"numbers": ((0, 1), (1, 1))}, "outputs of its own"),
         ({"numbers": ((-1, 0), (1, 2))}, "outputs of its own"),
         ({"numbers": ((0, 3), (3, 4))}, "at most one flag"),
+        ({"numbers": ((0, 1),), "codes": ((1, 1, 3),)}, "a code needs signs"),
         ({"numbers": ((0, 1), (1, 2)), "bins": 1}, "2 to 64 bins"),
         ({"numbers": ((0, 1), (1, 2)), "levels": 10**9}, "up to 1024 levels"),
         ({"numbers": ((0, 1), (1, 2)), "kappa": 0.0}, "kappa must be positive"),

@@ -177,7 +177,9 @@ class FieldNodes:
 
     def _bins(self, field: PairField, x: str) -> str:
         """The bin of each column, ``(N, columns)``."""
-        config, found = field.config, []
+        config, found = field.config, list[str]()
+        if config.codes:
+            raise InputError("levels that are hashed have no ONNX form here; raise max_levels and fit again")
         for cuts, (start, stop) in zip(field.cuts, config.numbers, strict=True):
             above = self.add("Cast", self.add("Greater", self._part(x, start, start + 1), self.tensor(cuts)), to=INT64)
             place = self.add("ReduceSum", above, self.whole([1]), keepdims=1)

@@ -91,10 +91,14 @@ class RowReader:
     def pairs(self) -> PairTree | None:
         """The tree of pairs of columns, where one of them is of levels; the densities of numbers know their pairs."""
         spans = [] if self.encoder is None else self.encoder.learned_spans
-        levels = tuple(span for kind, span in spans if kind == "categorical")
+        levels = [(column, span) for column, span in spans if column.kind == "categorical"]
         if not levels or not 2 <= len(spans) <= MOST_PAIRED:
             return None
-        return PairTree(tuple(span for kind, span in spans if kind != "categorical"), levels)
+        return PairTree(
+            numbers=tuple(span for column, span in spans if column.kind != "categorical"),
+            categories=tuple(span for column, span in levels if not column.n_signs),
+            codes=tuple((start, start + column.n_signs, stop) for column, (start, stop) in levels if column.n_signs),
+        )
 
     @property
     def groups(self) -> list[slice] | None:

@@ -40,6 +40,8 @@ MOST_ROWS, MOST_CELLS = 100_000, 2**29
 BEYOND = 1e30
 """Where a cut stands that is not needed."""
 MOST_BINS, MOST_LEVELS = 64, 1024
+SIGNS = 8
+"""Signs of a code that tell its bin."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,9 @@ class PairTree:
     """Columns of numbers: one output each, or two with a flag of missing values behind it."""
     categories: tuple[Span, ...] = ()
     """Columns of levels: an output each, the largest of which is the row's; no level where none is above 0."""
+    codes: tuple[tuple[int, int, int], ...] = ()
+    """Columns of levels that are told by the signs of outputs from the first up to the second place; those from there
+    up to the third are as the outputs of a category. The first 8 signs tell bins."""
     bins: int = 16
     """Of a number, at most."""
     levels: int = 256
@@ -69,7 +74,9 @@ class PairTree:
                 f"kappa must be positive, weight not negative and knee from 0 to 1, got {self.kappa}, {self.weight} "
                 f"and {self.knee}"
             )
-        spans = sorted((*self.numbers, *self.categories))
+        if any(not start < signs <= stop for start, signs, stop in self.codes):
+            raise InputError("a code needs signs, and what is beside them comes after")
+        spans = sorted(self.spans)
         if len(spans) < 2:
             raise InputError(f"pairs need at least 2 columns, got {len(spans)}")
         ends = [0, *(stop for _, stop in spans)]
@@ -79,9 +86,15 @@ class PairTree:
             raise InputError("a number has one output and at most one flag")
 
     @property
+    def spans(self) -> tuple[Span, ...]:
+        """Outputs of each column: numbers, categories, codes."""
+        return (*self.numbers, *self.categories, *((start, stop) for start, _, stop in self.codes))
+
+    @property
     def sizes(self) -> tuple[int, ...]:
-        """Bins of each column, numbers before categories; the first bin is that of no value."""
+        """Bins of each column: numbers, categories, codes; the first bin is that of no value."""
         widths = [min(stop - start, self.levels) for start, stop in self.categories]
+        widths += [2 ** min(SIGNS, signs - start) + stop - signs for start, signs, stop in self.codes]
         return (*(self.bins + 1 for _ in self.numbers), *(width + 1 for width in widths))
 
     def build(self, event_shape: Shape) -> PairField:
@@ -125,7 +138,7 @@ class PairField(nn.Module):
     def __init__(self, event_shape: Shape, config: PairTree) -> None:
         super().__init__()
         self.event_shape, self.config, self.n = tuple(event_shape), config, 1
-        if max(stop for _, stop in (*config.numbers, *config.categories)) > size_of(event_shape):
+        if max(stop for _, stop in config.spans) > size_of(event_shape):
             raise InputError(f"a column of the tree of pairs is beyond rows of shape {tuple(event_shape)}")
         widths = sum(stop - start for start, stop in config.categories)
         self.register_buffer("cuts", torch.full((len(config.numbers), config.bins - 1), BEYOND))
@@ -278,6 +291,8 @@ class PairField(nn.Module):
             best, is_level = _largest(rows[:, start:stop])
             found[place] = levels[end : end + stop - start][best].mul_(is_level)
             end += stop - start
+        for place, (start, signs, stop) in enumerate(config.codes, n_numbers + len(config.categories)):
+            found[place] = _coded(rows[:, start:signs], rows[:, signs:stop])
         return found
 
     def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *rest: Any) -> None:
@@ -312,6 +327,17 @@ def _n_below(values: Tensor, cuts: Tensor) -> Tensor:
     for cut in cuts.T:
         found += torch.gt(values, cut[:, None], out=above).view(torch.uint8)
     return found.long()
+
+
+def _coded(signs: Tensor, others: Tensor) -> Tensor:
+    """The bin of a code: that of its first signs, of what is beside them if there is, or 0 where all is 0."""
+    signs = signs[:, :SIGNS]
+    powers = 2 ** torch.arange(signs.shape[1], device=signs.device)
+    found = torch.where(signs[:, 0] == 0, 0, ((signs > 0) * powers).sum(1) + 1)
+    if others.shape[1]:
+        best, is_there = _largest(others)
+        found = torch.where(is_there, best + 1 + 2 ** signs.shape[1], found)
+    return found
 
 
 def _largest(outputs: Tensor) -> tuple[Tensor, Tensor]:

@@ -27,7 +27,7 @@ from nrf.detect.tables.columns.base import JITTER
 from nrf.detect.tables.frame import Frame, Source, as_array, as_columns, is_table, read_columns
 from nrf.detect.tables.identifiers import named_columns, why_identifier
 from nrf.detect.tables.matching import Match, MatchedFrame, SchemaError
-from nrf.detect.tables.values import Kind, Singles, Value
+from nrf.detect.tables.values import Singles, Value
 from nrf.errors import InputError
 
 VERSION = 1
@@ -47,9 +47,9 @@ class Schema:
       :mod:`nrf.detect.tables.columns.squash`.
     - Numbers that take two values: 0 for the more frequent one and ±1 for the other.
     - Booleans: 0 or 1.
-    - Strings and categories: one output per level, or one per bucket of levels where there are many. Levels too rare to
-      learn from share one output, which levels that were not there at fit then have too; where none is rare, those have
-      an output of their own.
+    - Strings and categories: one output per level, or some outputs for all of them where there are many. Levels too
+      rare to learn from share one output, which levels that were not there at fit then have too; where none is rare,
+      those have an output of their own.
     - Missing values: the middle of the column (the mean, or the median where tails are heavy or z is not used; the more
       frequent value of a boolean) and a flag beside it, if the column had missing values at fit; categories have an
       output for them.
@@ -73,7 +73,7 @@ class Schema:
     max_levels: int = 64
     """Categorical columns with more levels are hashed."""
     hash_buckets: int = 32
-    """Into so many buckets."""
+    """Into so many outputs: signs up to 64 of them, else buckets."""
 
     def __post_init__(self) -> None:
         if self.max_levels < 1 or self.hash_buckets < 1:
@@ -108,7 +108,7 @@ class Schema:
         Args:
             table: Whatever :func:`nrf.detect.tables.frame.as_columns` takes, or its result.
             max_levels: Categorical columns with more levels are hashed.
-            hash_buckets: Into so many buckets.
+            hash_buckets: Into so many outputs: signs up to 64 of them, else buckets.
             names: Names for the columns of an array.
             scaling: What numbers and times are measured in, see :data:`nrf.detect.tables.columns.base.Scaling`.
             categorical: Columns, by name or place, whose values are levels whatever they look like: codes, zones.
@@ -217,11 +217,11 @@ class Schema:
         return [i for i in range(self.n_outputs) if i not in odd]
 
     @property
-    def learned_spans(self) -> list[tuple[Kind, tuple[int, int]]]:
-        """The kind of each kept column, and which of the outputs that vary are its own: from one up to another."""
+    def learned_spans(self) -> list[tuple[Column, tuple[int, int]]]:
+        """Each kept column, and which of the outputs that vary are its own: from one up to another."""
         widths = [len(c.outputs) - len(c.novelty_outputs) for c in self.kept_columns]
         ends = [int(end) for end in np.cumsum(widths)]
-        return [(c.kind, (b - n, b)) for c, n, b in zip(self.kept_columns, widths, ends, strict=True)]
+        return [(c, (b - n, b)) for c, n, b in zip(self.kept_columns, widths, ends, strict=True)]
 
     def jitter(self) -> Singles:
         """Standard deviation of the noise that training rows should get, for each of the outputs that vary.

@@ -165,6 +165,11 @@ class Column(ABC):
         """How many outputs it claims without a value to show for each: a stored record may claim any number."""
         return 0
 
+    @property
+    def n_signs(self) -> int:
+        """How many of the first outputs tell a level by their signs, all of them together."""
+        return 0
+
     # -------------------------------------------------------------------------------------------------------- decoding
 
     @abstractmethod

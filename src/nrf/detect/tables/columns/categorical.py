@@ -9,6 +9,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -48,6 +49,8 @@ POOL_ROWS, POOL_SHARE = 5, 0.005
 LEVEL_UNIT = 0.6
 """Of the outputs of levels. From 0.5 to 0.7 it made no difference on tables with swapped cells; weights by frequency
 (chi-square, inverse frequency) were worse: a rare level is far from everything then, normal as it is."""
+MOST_SIGNS = 64
+"""Bits of a hash."""
 LEAST_ROWS = 20
 """With fewer rows no level is rare."""
 
@@ -60,8 +63,12 @@ def level_hash(level: str) -> int:
 
 @dataclass(frozen=True)
 class CategoricalColumn(Column):
-    """Levels: an output each, or one per bucket where there are many; "rare" if some levels were too rare to learn
-    from; "missing" if it was seen; then "unseen".
+    """Levels: an output each, or where there are many some outputs for all of them; "rare" if some levels were too rare
+    to learn from; "missing" if it was seen; then "unseen".
+
+    Of n outputs for all levels each is 1/√n or −1/√n, by the bits of the level's hash: any two levels are about as far
+    apart as two levels with outputs of their own. In records of version 0.1.0 one of them is 1, that of the level's
+    bucket.
 
     Where rare levels share an output, a level that was not there at fit belongs to it too: the next rare level is
     nothing new, and how often they come was learned. Without it the levels are a closed set, and another one is a
@@ -72,16 +79,19 @@ class CategoricalColumn(Column):
     levels: tuple[str, ...]
     """Training levels that are not rare, sorted; empty if the column is hashed."""
     hashed_buckets: int | None
-    """Number of buckets; ``None`` gives every level its own output."""
+    """Number of outputs for all levels; ``None`` gives every level its own output."""
     has_missing: bool
     hashes: tuple[int, ...] = ()
     """Hashes of the training levels that are not rare, sorted; empty unless the column is hashed."""
     rare: bool = False
     """Whether rare levels share an output."""
     examples: tuple[str | None, ...] = ()
-    """The most frequent level of each bucket; empty if the column is not hashed, or it is unknown."""
+    """The most frequent levels, as many as there are buckets; of a record without signs, that of each bucket. Empty if
+    the column is not hashed, or they are unknown."""
     holds: Kind = "categorical"
     """What the table has there: strings, or numbers, booleans or times to be treated as levels."""
+    signs: bool = False
+    """Whether a hashed level is known by the signs of all outputs, and not by one of them."""
 
     kind: ClassVar[Kind] = "categorical"
 
@@ -95,10 +105,12 @@ class CategoricalColumn(Column):
             or not rising
             or (self.hashed_buckets is not None and self.hashed_buckets < 1)
             or len(self.examples) not in (0, self.hashed_buckets)
+            or (self.signs and not 1 <= len(self.examples) <= MOST_SIGNS)
+            or (self.signs and self.examples[0] is None)
         ):
             raise InputError(
                 f"column {self.name!r} needs sorted levels, or buckets, sorted hashes, and an example of each bucket "
-                "or none; fit the encoder again"
+                f"or none; signs, at most {MOST_SIGNS}, need one; fit the encoder again"
             )
 
     @classmethod
@@ -116,11 +128,12 @@ class CategoricalColumn(Column):
         if len(levels) <= options.max_levels:
             return cls(given.name, tuple(levels), None, has_missing, rare=bool(rare), holds=given.kind)
         n_buckets = options.hash_buckets
+        signs = n_buckets <= MOST_SIGNS
         examples: list[str | None] = [None] * n_buckets
-        for level in sorted(levels, key=lambda v: (counts[v], v)):
-            examples[level_hash(level) % n_buckets] = level
+        for i, level in enumerate(sorted(levels, key=lambda v: (counts[v], v))):
+            examples[(len(levels) - 1 - i if signs else level_hash(level)) % n_buckets] = level
         hashes = tuple(sorted({level_hash(v) for v in levels}))
-        return cls(given.name, (), n_buckets, has_missing, hashes, bool(rare), tuple(examples), given.kind)
+        return cls(given.name, (), n_buckets, has_missing, hashes, bool(rare), tuple(examples), given.kind, signs)
 
     # --------------------------------------------------------------------------------------------------------- outputs
 
@@ -133,6 +146,11 @@ class CategoricalColumn(Column):
     def n_buckets(self) -> int:
         """Outputs for levels of which no more is known than their hashes."""
         return self.hashed_buckets or 0
+
+    @property
+    def n_signs(self) -> int:
+        """Outputs that are signs."""
+        return self.n_buckets if self.signs else 0
 
     @property
     def width(self) -> int:
@@ -186,10 +204,31 @@ class CategoricalColumn(Column):
     # -------------------------------------------------------------------------------------------- encoding and decoding
 
     def encode(self, values: Array, out: Singles, unexpected: Singles) -> None:
-        """1 in one of the outputs."""
-        out[np.arange(len(out)), self.places(values)] = 1
+        """1 in one of the outputs, or the signs of a level."""
+        if self.signs:
+            found = {value: i for i, value in enumerate(dict.fromkeys(values))}
+            codes = np.zeros((len(found), len(self.outputs)), dtype=np.float32)
+            for value, i in found.items():
+                place = self.place(value)
+                if place < self.n_buckets and value is not None:
+                    codes[i, : self.n_buckets] = self.code(value)
+                else:
+                    codes[i, place] = 1
+            out[:] = codes[np.fromiter(map(found.__getitem__, values), np.intp, count=len(values))]
+        else:
+            out[np.arange(len(out)), self.places(values)] = 1
         if not self.has_missing:
             unexpected += missing_in(values)
+
+    def code(self, level: str) -> Singles:
+        """The signs of a level, in a vector of length 1."""
+        bits = (np.uint64(level_hash(level)) >> np.arange(self.n_buckets, dtype=np.uint64)) & np.uint64(1)
+        return np.asarray((2 * bits.astype(np.float32) - 1) / np.float32(np.sqrt(self.n_buckets)))
+
+    @cached_property
+    def _example_codes(self) -> Singles:
+        """Of the most frequent levels, as rows."""
+        return np.array([self.code(level) for level in self.examples if level is not None], dtype=np.float32)
 
     @classmethod
     def to_onnx(cls, graph: Graph, columns: Sequence[Placed[Self]]) -> None:
@@ -203,10 +242,13 @@ class CategoricalColumn(Column):
                 graph.count(graph.cast(graph.lookup(x, {"": 1}, 0), "FLOAT"))
 
     def decode(self, outputs: Sequence[float]) -> Value:
-        """The level with the greatest output, of a bucket its most frequent one; ``None`` if flagged as missing."""
+        """The level with the greatest output, of a bucket its most frequent one; ``None`` if flagged as missing.
+
+        Of signs it is the nearest of the most frequent levels: no text of the others is known.
+        """
         if self.has_missing and outputs[self.width] > 0.5:
             return None
-        best = int(np.argmax([*outputs[: self.width], outputs[-1]]))
+        best = int(np.argmax([*self._fits(outputs), *outputs[self.n_buckets : self.width], outputs[-1]]))
         if best == self.width:
             return UNSEEN
         if self.rare and best == self.width - 1:
@@ -224,11 +266,23 @@ class CategoricalColumn(Column):
 
     def snap(self, outputs: Sequence[float]) -> list[float]:
         """The likeliest level, or "missing"; never "unseen", and no bucket that holds no level."""
-        hot = np.array(outputs[:-1])
+        hot = np.array([*self._fits(outputs), *outputs[self.n_buckets : -1]])
         hot[[i for i, example in enumerate(self.examples) if example is None]] = -np.inf
-        snapped = [0.0] * len(outputs)
-        snapped[int(hot.argmax())] = 1.0
+        best, snapped = int(hot.argmax()), [0.0] * len(outputs)
+        example = self.examples[best] if self.signs and best < len(self.examples) else None
+        if example is None:
+            snapped[best] = 1.0
+        else:
+            snapped[: self.n_buckets] = self.code(example).tolist()
         return snapped
+
+    def _fits(self, outputs: Sequence[float]) -> list[float]:
+        """How much outputs of hashed levels are those of each example, or of each bucket: 1 if they are."""
+        own = outputs[: self.n_buckets]
+        if not self.signs:
+            return list(own)
+        fits = (self._example_codes @ np.array(own)).tolist()
+        return [*fits, *[-np.inf] * (self.n_buckets - len(fits))]
 
     # ---------------------------------------------------------------------------------------------------- later tables
 
@@ -257,7 +311,7 @@ class CategoricalColumn(Column):
         if self.hashed_buckets is None:
             found = f"{len(self.levels)}{', and rare ones' if self.rare else ''}"
         else:
-            found = f"{len(self.hashes)}, hashed into {self.hashed_buckets}"
+            found = f"{len(self.hashes)}, hashed into {self.hashed_buckets}" + " signs" * self.signs
         return "levels", or_missing(found, self.has_missing)
 
 
