@@ -191,6 +191,8 @@ def train(
     """
     seen, changes = job.rows.seen, training.given() | {"iterations": max_iter}
     if field == "inclusive":
+        if max_iter == 0:
+            raise InputError("max_iter must be a whole number from 1 on in an inclusive field, which is learned; got 0")
         spec = spec_for(len(seen), tuple(seen.shape[1:]), changes, spacing_of(seen))
         attempts: _Attempts = _Attempts(job, watch)
     else:
