@@ -92,6 +92,8 @@ SAME_MEANING = {
     "registry": "what there is, by name",
     "levels": "noise levels: the potentials, the learner and the presets",
     "density": "log-densities: what is measured of them, the experiment",
+    "detection": "of anomalies: how well it is done, and the detector's field",
+    "products": "of fields: those of stored runs, and the detector's",
     "coopnet": "cooperative training, its sampler and its learner",
     "gmm": "the 32-mode mixture",
     "digits": "scikit-learn's digits",

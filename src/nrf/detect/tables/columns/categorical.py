@@ -47,7 +47,7 @@ POOL_ROWS, POOL_SHARE = 5, 0.005
 """Rare levels share an output if so many rows hold one, and, unless there are many levels, this share of all rows."""
 LEVEL_UNIT = 0.6
 """Of the outputs of levels. From 0.5 to 0.7 it made no difference on tables with swapped cells; weights by frequency
-(chi-square, inverse frequency) were worse on all of them: there a rare level is far from everything, normal as it is."""
+(chi-square, inverse frequency) were worse on all of them: there a rare level is far from everything, normal or not."""
 LEAST_ROWS = 20
 """With fewer rows no level is rare."""
 
