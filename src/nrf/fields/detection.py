@@ -204,7 +204,7 @@ class HeldOut:
 
     @torch.no_grad()
     def choice(self, density: ReferencedLevels) -> Choice:
-        """λ as the rows would have it now; 0 where the gain over the reference is none, or within its standard error."""
+        """λ as the rows would have it now; 0 where it gains nothing over the reference, or less than its error."""
         with frozen(density):
             said, drawn = (density.tilt.bounded(density.outputs(x))[:, 0] for x in (self.rows, self.draws))
         found = best_strength(said.double(), drawn.double(), STRENGTHS)
