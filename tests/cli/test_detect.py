@@ -183,7 +183,7 @@ def test_fit_mistakes(fails, data, tmp_path, model):
     )
     assert "false_alarm_rate must lie in" in fails("detect", "fit", source, "--out", out, "--false-alarm-rate", "2")
     assert "n_estimators" in fails("detect", "fit", source, "--out", out, "--n-estimators", "0")
-    assert "max_iter" in fails("detect", "fit", source, "--out", out, "--max-iter", "0")
+    assert "max_iter" in fails("detect", "fit", source, "--out", out, "--max-iter", "-1")
     assert "--out" in fails("detect", "fit", source)
     assert not out.exists()
 

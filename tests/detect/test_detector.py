@@ -68,7 +68,9 @@ def test_the_defaults_find_anomalies(fitted, ring):
     scores = fitted.score_samples(np.concatenate([normal, anomalies]))
     assert roc_auc_score(np.r_[np.ones(300), np.zeros(200)], scores) > 0.9
     with pytest.warns(RuntimeWarning, match="training made this detector no better"):
-        untrained = NRFDetector(random_state=0, max_iter=1, training=Training(learning_rate=1e-9)).fit(ring[0])
+        untrained = NRFDetector(
+            random_state=0, max_iter=1, field="inclusive", training=Training(learning_rate=1e-9)
+        ).fit(ring[0])
     chance = roc_auc_score(
         np.r_[np.ones(300), np.zeros(200)], untrained.score_samples(np.concatenate([normal, anomalies]))
     )
@@ -141,20 +143,32 @@ def test_members_are_trained_together_and_tell_their_spread(ring):
 
 def test_callbacks_see_each_epoch_and_can_end_training(ring):
     seen = []
-    NRFDetector(
-        **FAST, training=Training(batch_size=40), callbacks=[lambda d, numbers: seen.append(numbers["step"])]
-    ).fit(ring[0])
+    settings = FAST | {"field": "inclusive", "callbacks": [lambda d, numbers: seen.append(numbers["step"])]}
+    NRFDetector(**settings, training=Training(batch_size=40)).fit(ring[0])
     assert seen == [12, 24, 36, 40]
     seen.clear()
-    NRFDetector(
-        **FAST, training=Training(batch_size=60), callbacks=[lambda d, numbers: seen.append(numbers["step"])]
-    ).fit(ring[0])
+    NRFDetector(**settings, training=Training(batch_size=60)).fit(ring[0])
     assert seen == [10, 20, 30, 40], "an epoch of eight iterations"
     seen.clear()
-    NRFDetector(
-        **FAST, training=Training(batch_size=40), callbacks=[lambda d, n: bool(seen.append(n["step"]) or True)]
-    ).fit(ring[0])
+    settings |= {"callbacks": [lambda d, n: bool(seen.append(n["step"]) or True)]}
+    NRFDetector(**settings, training=Training(batch_size=40)).fit(ring[0])
     assert seen == [12]
+
+
+def test_callbacks_of_a_network_around_a_mixture(ring):
+    seen = []
+    settings = {"max_iter": 120, "random_state": 0, "callbacks": [lambda d, numbers: seen.append(numbers)]}
+    detector = NRFDetector(**settings).fit(ring[0])
+    assert [numbers["step"] for numbers in seen] == [50, 100, 120]
+    assert all({"held_out_gain", "strength"} <= set(numbers) for numbers in seen)
+    assert detector.history_ == seen
+    seen.clear()
+    settings |= {"callbacks": [lambda d, numbers: bool(seen.append(numbers) or True)]}
+    assert NRFDetector(**settings).fit(ring[0]).n_iter_ == 50
+    assert len(seen) == 1
+    seen.clear()
+    NRFDetector(**settings | {"max_iter": None}).fit(ring[0])
+    assert not seen, "no network is trained"
 
 
 @pytest.mark.parametrize("combine", ["potential", "rank"])
@@ -165,18 +179,20 @@ def test_callbacks_can_score_with_the_model_as_it_is(ring, combine):
         scores.append(detector.score_samples(ring[1]))
         p_values.append(detector.p_values(ring[1]))
 
-    detector = NRFDetector(**FAST, training=Training(batch_size=60), callbacks=[look], combine=combine).fit(ring[0])
+    settings = FAST | {"field": "inclusive", "combine": combine, "training": Training(batch_size=60)}
+    detector = NRFDetector(**settings, callbacks=[look]).fit(ring[0])
+    assert len(scores) >= 3
     assert all((a != b).any() for a, b in itertools.pairwise(scores))
     np.testing.assert_array_equal(scores[-1], detector.score_samples(ring[1]))
     np.testing.assert_array_equal(p_values[-1], detector.p_values(ring[1]))
-    silent = NRFDetector(**FAST, training=Training(batch_size=60), combine=combine).fit(ring[0])
+    silent = NRFDetector(**settings).fit(ring[0])
     np.testing.assert_array_equal(scores[-1], silent.score_samples(ring[1]))
 
 
 def test_of_many_rows_the_averaged_weights_are_used(ring, monkeypatch, tmp_path):
     monkeypatch.setattr(defaults, "MANY_ROWS", 50)
     seen = []
-    settings = FAST | {"max_iter": 30, "training": Training(batch_size=60)}
+    settings = FAST | {"max_iter": 30, "training": Training(batch_size=60), "field": "inclusive"}
     detector = NRFDetector(**settings, callbacks=[lambda d, n: seen.append(d.score_samples(ring[0]))]).fit(ring[0])
     scores = detector.score_samples(ring[0])
     assert len(seen) > 1
@@ -205,25 +221,48 @@ def test_parts_of_a_large_array_are_scored_as_the_whole(fitted, ring, monkeypatc
     np.testing.assert_allclose(found, whole, rtol=1e-6)
 
 
-def test_warm_start_and_partial_fit_go_on(ring):
+@pytest.mark.parametrize("field", ["inclusive", "product", "density"])
+def test_warm_start_and_partial_fit_go_on(ring, field):
+    """Of a network around a mixture the weights go on; the mixture is that of the rows."""
     train, normal, _ = ring
-    detector = NRFDetector(**FAST, warm_start=True).fit(train)
-    first = detector.members_.learner.modules["potential"].state_dict()
-    first = {k: v.clone() for k, v in first.items()}
+    part = "" if field == "inclusive" else "density.body."
+
+    def weights(detector):
+        state = detector.members_.learner.modules["potential"].state_dict()
+        return {name: value.clone() for name, value in state.items() if name.startswith(part)}
+
+    detector = NRFDetector(**FAST, field=field, warm_start=True).fit(train)
+    first = weights(detector)
     detector.set_params(max_iter=1, training__learning_rate=1e-9).fit(train)
-    second = detector.members_.learner.modules["potential"].state_dict()
+    second = weights(detector)
+    assert first
     assert all(torch.allclose(first[k], second[k], atol=1e-6) for k in first)
-    part = NRFDetector(**FAST)
-    part.partial_fit(train[:300])
-    n = len(part.calibration_.scores)
-    part.partial_fit(train[300:])
-    assert len(part.calibration_.scores) == 2 * n
-    assert np.isfinite(part.score_samples(normal)).all()
+    anew = weights(clone(detector).fit(train))
+    assert not all(torch.allclose(first[k], anew[k], atol=1e-6) for k in first)
+    part_by_part = NRFDetector(**FAST, field=field)
+    part_by_part.partial_fit(train[:300])
+    n = len(part_by_part.calibration_.scores)
+    part_by_part.partial_fit(train[300:])
+    assert len(part_by_part.calibration_.scores) == 2 * n
+    assert np.isfinite(part_by_part.score_samples(normal)).all()
     with pytest.raises(InputError, match="a warm start keeps it"):
         detector.set_params(n_estimators=2).fit(train)
 
 
-def test_beyond_the_training_range_scores_fall_on_up_to_30_deviations(fitted, ring):
+def test_a_warm_start_keeps_the_field(ring):
+    detector = NRFDetector(**FAST, warm_start=True).fit(ring[0])
+    before = detector.fitted_
+    with pytest.raises(InputError, match="the fit before had another field; a warm start keeps it"):
+        detector.set_params(field="inclusive").fit(ring[0])
+    assert detector.fitted_ is before
+
+
+@pytest.fixture(scope="module")
+def inclusive(ring):
+    return NRFDetector(random_state=0, max_iter=150, field="inclusive").fit(ring[0])
+
+
+def test_beyond_the_training_range_scores_fall_on_and_on(inclusive, ring):
     row = ring[1][:1]
     for i, column in enumerate(fitted.encoder_.columns):
         assert not column.knots
@@ -241,22 +280,37 @@ def test_beyond_the_training_range_squashed_scores_fall_on_and_on(ring):
         for side in (1, -1):
             rows = row.repeat(6, axis=0)
             rows[1:, column] = side * np.array([5.0, 10.0, 100.0, 1e4, 1e8])
-            assert (np.diff(detector.score_samples(rows)) < 0).all()
+            assert (np.diff(inclusive.score_samples(rows)) < 0).all()
 
 
-def test_the_slope_beyond_the_range_is_that_of_the_score(fitted, ring):
+def test_beyond_the_training_range_scores_fall_up_to_30_deviations(fitted, ring):
+    """There the encoding of numbers without heavy tails ends."""
+    deviations = ring[0].std(0)
+    for column in range(3):
+        for side in (1, -1):
+            rows = ring[0].mean(0)[None].repeat(8, axis=0)
+            rows[:, column] += side * deviations[column] * np.array([3.0, 4.0, 6.0, 12.0, 28.0, 31.0, 1e4, 1e30])
+            falls = np.diff(fitted.score_samples(rows))
+            assert (falls[:5] < 0).all()
+            assert (falls[5:] == 0).all()
+
+
+@pytest.mark.parametrize("of", ["inclusive", "fitted"])
+def test_the_slope_beyond_the_range_is_that_of_the_score(of, ring, request):
+    fitted = request.getfixturevalue(of)
     rows = _encoded(fitted, ring[1][:5]).double()
     rows[0, 0], rows[1, 2] = 9.0, -9.0
     members = fitted.members_
-    members.learner.modules["potential"].double()
+    field = members.module("potential")
+    field.double()
     try:
         step = 1e-5 * torch.eye(4, dtype=torch.float64)
         numeric = [
             (members.potentials(rows + e) - members.potentials(rows - e)).mean(0) / 2e-5 for e in step
         ]  # the fourth is the count of surprises
-        found = members.gradient(members.learner.modules["potential"], rows)
+        found = members.gradient(field, rows)
     finally:
-        members.learner.modules["potential"].float()
+        field.float()
     torch.testing.assert_close(found, torch.stack(numeric, 1), rtol=1e-4, atol=1e-4)
 
 
@@ -284,12 +338,11 @@ def test_in_a_pipeline_a_search_and_a_clone(ring):
 
 def test_a_search_over_a_pipeline_picks_the_better_candidate(ring):
     rows = ring[0][:300]
-    detector = NRFDetector(max_iter=200, random_state=0)
-    for first, grid in (
-        (StandardScaler(), {"detector__max_iter": [1, 200]}),
-        (PCA(whiten=True), {"first__n_components": [1, 3]}),
+    for first, grid, settings in (
+        (StandardScaler(), {"detector__max_iter": [1, 200]}, {"field": "inclusive"}),
+        (PCA(whiten=True), {"first__n_components": [1, 3]}, {}),
     ):
-        pipeline = Pipeline([("first", first), ("detector", detector)])
+        pipeline = Pipeline([("first", first), ("detector", NRFDetector(random_state=0, **settings))])
         search = GridSearchCV(pipeline, grid, scoring=synthetic_auroc, cv=2, error_score="raise").fit(rows)
         worse, better = search.cv_results_["mean_test_score"]
         assert worse < better - 0.05
@@ -306,8 +359,10 @@ def test_synthetic_auroc_of_a_pipeline_is_that_of_its_detector(ring):
     assert 0.5 < synthetic_auroc(IsolationForest(random_state=0).fit(ring[0]), ring[1]) < 1  # whoever has scores
 
 
+@pytest.mark.parametrize(("field", "near"), [("inclusive", 0.05), ("product", 0.1)])
 @pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
-def test_synthetic_auroc_of_a_pipeline_of_tables(library):
+def test_synthetic_auroc_of_a_pipeline_of_tables(library, field, near):
+    """The detector's own anomalies lie between levels, too, where the product has no neighbours, and no table can."""
     rng, n = np.random.default_rng(0), 240
     z = rng.normal(size=n)
     frame = pd.DataFrame(
@@ -332,11 +387,11 @@ def test_synthetic_auroc_of_a_pipeline_of_tables(library):
     }[library]()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="columns left out")
-        detector = NRFDetector(**FAST).fit(native)
+        detector = NRFDetector(**FAST, field=field).fit(native)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         found = synthetic_auroc(Pipeline([("same", FunctionTransformer()), ("detector", detector)]), native)
-    assert found == pytest.approx(synthetic_auroc(detector, native), abs=0.05)
+    assert found == pytest.approx(synthetic_auroc(detector, native), abs=near)
     if library == "pandas":
         chosen = make_column_transformer((OneHotEncoder(), ["city", "member"]), (StandardScaler(), ["count"]))
         assert 0.4 < synthetic_auroc(make_pipeline(chosen, NRFDetector(**FAST)).fit(frame), frame) < 1

@@ -2,6 +2,7 @@
 
 import json
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -11,13 +12,18 @@ import torch
 import nrf.detect.fitting
 from nrf import NRFDetector
 from nrf.detect import Training, replicas, storage
-from nrf.detect.checkup import check_training
+from nrf.detect.checkup import check_field
 from nrf.detect.defaults import spec_for
 from nrf.errors import NonFiniteError
+from nrf.fields import Choice
 from nrf.training import Trainer, progress
 from nrf.training import trainer as trainer_module
 
 FAST = {"max_iter": 40, "random_state": 0}
+INCLUSIVE = {"max_iter": 40, "random_state": 0, "field": "inclusive"}
+"""A line of metrics every ten iterations."""
+PRODUCT = {"max_iter": 150, "random_state": 0, "field": "product"}
+"""One every fifty."""
 
 
 def _gaussian(n=200, d=3, seed=0):
@@ -41,7 +47,7 @@ def test_wide_short_tables_train_to_the_end_at_the_first_attempt(shape):
     X = curves(*shape)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        detector = NRFDetector(random_state=0).fit(X)
+        detector = NRFDetector(random_state=0, field="inclusive").fit(X)
     assert detector.n_iter_ == 400
     assert detector.history_[-1]["rollbacks"] == 0
     assert np.isfinite(detector.score_samples(X)).all()
@@ -59,7 +65,7 @@ def test_pixels_of_perceptrons_are_smoothed_by_their_spacing():
     assert flat.learner.data_noise == pytest.approx(0.27)
     assert flat.sampler.step_size == pytest.approx(0.27**2 / 2)
     images = np.random.default_rng(0).random((30, 1, 5, 7))
-    detector = NRFDetector(max_iter=3, random_state=0).fit(images)
+    detector = NRFDetector(max_iter=3, random_state=0, field="inclusive").fit(images)
     assert detector.recipe_.learner.data_noise > 0.3
 
 
@@ -84,6 +90,7 @@ def _data(kind, n, d):
     return X
 
 
+@pytest.mark.parametrize("field", ["inclusive", "product", "density"])
 @pytest.mark.parametrize(
     ("kind", "n", "d"),
     [
@@ -101,17 +108,17 @@ def _data(kind, n, d):
         ("all scales", 45, 60),
     ],
 )
-def test_no_fit_of_finite_data_ends_in_an_error(kind, n, d):
+def test_no_fit_of_finite_data_ends_in_an_error(kind, n, d, field):
     X = _data(kind, n, d)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        detector = NRFDetector(max_iter=25, random_state=0).fit(X)
+        detector = NRFDetector(max_iter=25, random_state=0, field=field).fit(X)
     assert np.isfinite(detector.score_samples(X)).all()
     assert detector.n_iter_ == 25
 
 
-def _failing(monkeypatch, times):
-    """Let the weights of the first so many attempts be lost at their 25th iteration."""
+def _failing(monkeypatch, times, at=24):
+    """Let the weights of the first so many attempts be lost after so many iterations."""
     begun = []
     build = Trainer.__init__
 
@@ -121,7 +128,7 @@ def _failing(monkeypatch, times):
         attempt, update = len(begun), learner.update
 
         def fails(batch, rng):
-            if attempt <= times and self.step >= 24:
+            if attempt <= times and self.step >= at:
                 for parameter in learner.modules["potential"].parameters():
                     parameter.data.fill_(float("nan"))
                 raise NonFiniteError("lost")
@@ -133,11 +140,12 @@ def _failing(monkeypatch, times):
     return begun
 
 
-def test_a_second_attempt_has_lower_rates_and_one_warning_says_so(monkeypatch):
-    plain = NRFDetector(**FAST).fit(_gaussian()).recipe_
+@pytest.mark.parametrize(("settings", "lines"), [(INCLUSIVE, [10, 20, 30, 40]), (PRODUCT, [50, 100, 150])])
+def test_a_second_attempt_has_lower_rates_and_one_warning_says_so(monkeypatch, settings, lines):
+    plain = NRFDetector(**settings).fit(_gaussian()).recipe_
     begun = _failing(monkeypatch, 1)
     with pytest.warns(RuntimeWarning) as caught:
-        detector = NRFDetector(**FAST).fit(_gaussian())
+        detector = NRFDetector(**settings).fit(_gaussian())
     assert len(begun) == 2
     assert [str(w.message)[:40] for w in caught] == ["training became unstable and was begun a"]
     assert "learning_rate=0.0013 and step_size" in str(caught[0].message)
@@ -146,16 +154,17 @@ def test_a_second_attempt_has_lower_rates_and_one_warning_says_so(monkeypatch):
     assert recipe.learner.potential_lr == plain.learner.potential_lr / 4
     assert recipe.learner.generator_lr == plain.learner.generator_lr / 4
     assert recipe.sampler.step_size == plain.sampler.step_size / 2
-    assert detector.n_iter_ == 40
-    assert [row["step"] for row in detector.history_] == [10, 20, 30, 40], "of the last attempt alone"
+    assert detector.n_iter_ == settings["max_iter"]
+    assert [row["step"] for row in detector.history_] == lines, "of the last attempt alone"
 
 
-def test_after_the_last_attempt_the_last_good_state_is_taken(monkeypatch):
-    begun = _failing(monkeypatch, 99)
-    with pytest.warns(RuntimeWarning, match="that of iteration 20 of 40, the last stable one"):
-        detector = NRFDetector(**FAST).fit(_gaussian())
+@pytest.mark.parametrize(("settings", "at", "good"), [(INCLUSIVE, 24, "20 of 40"), (PRODUCT, 120, "100 of 150")])
+def test_after_the_last_attempt_the_last_good_state_is_taken(monkeypatch, settings, at, good):
+    begun = _failing(monkeypatch, 99, at)
+    with pytest.warns(RuntimeWarning, match=f"that of iteration {good}, the last stable one"):
+        detector = NRFDetector(**settings).fit(_gaussian())
     assert len(begun) == replicas.ATTEMPTS
-    assert detector.n_iter_ == 20
+    assert detector.n_iter_ == int(good.split()[0])
     assert np.isfinite(detector.score_samples(_gaussian())).all()
     assert (detector.predict(_gaussian()) == 1).mean() > 0.8
 
@@ -183,17 +192,18 @@ def test_samples_that_are_never_finite_leave_the_networks_untrained():
 # ------------------------------------------------------------------------------------------------------ what it counts
 
 
-def test_iterations_are_those_taken(tmp_path):
+@pytest.mark.parametrize(("settings", "first", "enough"), [(INCLUSIVE, 10, 20), (PRODUCT, 50, 100)])
+def test_iterations_are_those_taken(tmp_path, settings, first, enough):
     X = _gaussian()
-    stopped = NRFDetector(**FAST, callbacks=[lambda detector, numbers: numbers["step"] >= 20]).fit(X)
-    assert stopped.n_iter_ == 20
+    stopped = NRFDetector(**settings, callbacks=[lambda detector, numbers: numbers["step"] >= enough]).fit(X)
+    assert stopped.n_iter_ == enough
     stopped.save(tmp_path / "model")
-    assert NRFDetector.load(tmp_path / "model").n_iter_ == 20
+    assert NRFDetector.load(tmp_path / "model").n_iter_ == enough
     stopped.callbacks = None
-    assert stopped.partial_fit(X).n_iter_ == 40
+    assert stopped.partial_fit(X).n_iter_ == settings["max_iter"]
     stopped.callbacks = [lambda detector, numbers: True]
     stopped.warm_start = True
-    assert stopped.fit(X).n_iter_ == 10
+    assert stopped.fit(X).n_iter_ == first
 
 
 def test_files_without_the_new_fields_still_load(tmp_path):
@@ -214,7 +224,8 @@ def test_files_without_the_new_fields_still_load(tmp_path):
 
 
 @pytest.mark.parametrize("verbose", [None, 0])
-def test_a_fit_without_a_terminal_is_silent_even_if_it_goes_back(verbose, capfd, monkeypatch):
+@pytest.mark.parametrize("settings", [INCLUSIVE, PRODUCT])
+def test_a_fit_without_a_terminal_is_silent_even_if_it_goes_back(verbose, settings, capfd, monkeypatch):
     monkeypatch.setattr(progress, "SHOW_AFTER", 0.0)
     refuse, refused = trainer_module._refuse, []
 
@@ -225,7 +236,7 @@ def test_a_fit_without_a_terminal_is_silent_even_if_it_goes_back(verbose, capfd,
         refuse(numbers, *args, **kwargs)
 
     monkeypatch.setattr(trainer_module, "_refuse", once)
-    detector = NRFDetector(**FAST, verbose=verbose).fit(_gaussian())
+    detector = NRFDetector(**settings, verbose=verbose).fit(_gaussian())
     assert detector.history_[-1]["rollbacks"] == 1
     assert capfd.readouterr() == ("", "")
 
@@ -248,13 +259,13 @@ def test_progress_is_printed_where_asked_for(capfd, monkeypatch):
 def test_a_sound_fit_is_better_than_no_training_and_does_not_warn(seed):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        detector = NRFDetector(max_iter=150, random_state=seed).fit(_gaussian(300, 5, seed))
-    assert detector.health_["synthetic_auroc"] > detector.health_["untrained_synthetic_auroc"] + 0.05
+        found = NRFDetector(**INCLUSIVE | {"max_iter": 150, "random_state": seed}).fit(_gaussian(300, 5, seed))
+    assert found.health_["synthetic_auroc"] > found.health_["untrained_synthetic_auroc"] + 0.05
 
 
 def test_training_that_learns_nothing_says_so_once():
     with pytest.warns(RuntimeWarning) as caught:
-        detector = NRFDetector(**FAST, training=Training(learning_rate=1e-9)).fit(_gaussian())
+        detector = NRFDetector(**INCLUSIVE, training=Training(learning_rate=1e-9)).fit(_gaussian())
     numbers = detector.health_
     assert numbers["synthetic_auroc"] == pytest.approx(numbers["untrained_synthetic_auroc"], abs=0.01)
     (text,) = [str(w.message) for w in caught]
@@ -264,36 +275,62 @@ def test_training_that_learns_nothing_says_so_once():
     assert caught[0].filename == __file__
 
 
+def test_a_field_that_tells_nothing_says_so_once():
+    rows = torch.from_numpy(_gaussian()).float()
+    choices, warned = [Choice(0.0, 0.0, 0.01)], []
+    blind = SimpleNamespace(potentials=lambda x: torch.zeros(1, len(x)))
+    found = check_field(blind, choices, rows, n_iter=0, warn=warned.append)
+    assert found == {"synthetic_auroc": 0.5}
+    (text,) = warned
+    assert text.startswith("this detector tells held-out normal rows from no kind of synthetic anomaly: the mean AUROC")
+    assert "is 0.50 (0.5 is chance)" in text
+    warned.clear()
+    seeing = SimpleNamespace(potentials=lambda x: -x.square().sum(1)[None])
+    assert check_field(seeing, choices, rows, n_iter=0, warn=warned.append)["synthetic_auroc"] > 0.6
+    assert not warned
+
+
 def test_categories_and_images_are_looked_at_too():
     rng = np.random.default_rng(0)
     kind = rng.integers(0, 6, 200)
     table = pd.DataFrame({f"c{i}": pd.Categorical((kind * (i + 1) % 7).astype(str)) for i in range(4)})
-    found = NRFDetector(max_iter=100, random_state=0).fit(table).health_
+    found = NRFDetector(**INCLUSIVE | {"max_iter": 100}).fit(table).health_
     assert found["synthetic_auroc"] > found["untrained_synthetic_auroc"]
     stripes = np.sin(np.arange(6) + rng.uniform(0, 1, (120, 1, 6, 1))) + 0.1 * rng.random((120, 1, 6, 6))
-    assert set(NRFDetector(**FAST).fit(stripes).health_) == {"synthetic_auroc", "untrained_synthetic_auroc"}
+    assert set(NRFDetector(**INCLUSIVE).fit(stripes).health_) == {"synthetic_auroc", "untrained_synthetic_auroc"}
+    for rows in (table, stripes):
+        (name,) = (found := NRFDetector(random_state=0).fit(rows).health_)
+        assert name == "synthetic_auroc"
+        assert found[name] > 0.7
 
 
 def test_few_rows_are_not_judged():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warnings.filterwarnings("ignore", message=".*calibration rows cannot keep")
-        assert NRFDetector(**FAST, training=Training(learning_rate=1e-9)).fit(_gaussian(15)).health_ is None
-        assert NRFDetector(**FAST, training=Training(learning_rate=1e-9)).fit(_gaussian(80)).health_ is None, (
-            "19 are held out"
-        )
+        for n in (15, 80):  # of 80 19 are held out
+            slow = Training(learning_rate=1e-9)
+            assert NRFDetector(**INCLUSIVE, training=slow).fit(_gaussian(n)).health_ is None
+            assert NRFDetector(random_state=0).fit(_gaussian(n)).health_ is None
+            trained = NRFDetector(**PRODUCT, training=slow).fit(_gaussian(n)).health_
+            assert set(trained) == {"strength", "held_out_gain", "held_out_gain_error"}
+            assert trained["strength"] == 0
 
 
-def test_looking_changes_neither_scores_nor_random_numbers(monkeypatch):
+@pytest.mark.parametrize(
+    ("settings", "look"),
+    [(INCLUSIVE, "check_training"), (PRODUCT, "check_field"), ({"random_state": 0}, "check_field")],
+)
+def test_looking_changes_neither_scores_nor_random_numbers(monkeypatch, settings, look):
     X = _gaussian()
     torch.manual_seed(5)
     before = torch.get_rng_state()
-    looked = NRFDetector(**FAST).fit(X)
+    looked = NRFDetector(**settings).fit(X)
     assert torch.equal(torch.get_rng_state(), before)
     called = []
-    monkeypatch.setattr(nrf.detect.fitting, "check_training", lambda *args, **kwargs: called.append(args))
-    blind = NRFDetector(**FAST).fit(X)
+    monkeypatch.setattr(nrf.detect.fitting, look, lambda *args, **kwargs: called.append(args))
+    blind = NRFDetector(**settings).fit(X)
     assert called
-    assert check_training is not nrf.detect.fitting.check_training
+    assert blind.health_ is None
     np.testing.assert_array_equal(looked.score_samples(X), blind.score_samples(X))
     assert looked.offset_ == blind.offset_

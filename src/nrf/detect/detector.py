@@ -85,9 +85,10 @@ class NRFDetector(OldNames, Thresholds, OutlierMixin, BaseEstimator):  # type: i
             ``save`` stores the calibration rows, which are records of the training table, beside their
             scores. By default it stores the scores alone: a detector that was loaded then explains rows without typical
             rows to compare them with, and ``partial_fit`` calibrates it on the rows that it is given alone.
-        callbacks: Called as ``callback(detector, numbers)`` about once an epoch, every ten iterations at most; one that
-            returns True ends training. That detector is a copy of this one that holds the model as it is at that
-            moment; use it during the call only.
+        callbacks: Called as ``callback(detector, numbers)`` while a network is trained: of an inclusive field about
+            once an epoch, every ten iterations at most, of the others every fifty. One that returns True ends training.
+            That detector is a copy of this one that holds the model as it is at that moment; use it during the call
+            only.
         random_state: Seed, or a numpy ``RandomState``.
         device: Where to compute: "cpu", "cuda", …
         verbose: Progress, with the time left, of what takes more than two seconds: None shows it on a terminal, 1
@@ -112,9 +113,11 @@ class NRFDetector(OldNames, Thresholds, OutlierMixin, BaseEstimator):  # type: i
         recipe_: What the networks were built and trained by.
         n_iter_: Iterations of the last fit that were taken: fewer than ``max_iter`` where a callback ended it.
         history_: The metrics of the last fit, line by line.
-        health_: What training brought, without labels: ``synthetic_auroc``, how well held-out normal rows are told
-            from synthetic anomalies made of them, and ``untrained_synthetic_auroc``, the same before training; None
-            with fewer than 20 held-out rows. A fit warns if the first is not higher.
+        health_: What can be said without labels: ``synthetic_auroc``, how well held-out normal rows are told from
+            synthetic anomalies made of them; not with fewer than 20 held-out rows. Of an inclusive field also
+            ``untrained_synthetic_auroc``, the same before training; a fit warns if the first is not higher. Of a
+            network around a mixture ``strength``, how much of it counts, from 0 to 1, and ``held_out_gain``, the nats
+            per row that it adds, with its standard error ``held_out_gain_error``. None if there is nothing to say.
         file_columns_: Of a detector of a file: its columns that are no features, and how it was written.
         n_features_in_: Number of columns, or of pixels.
         feature_names_in_: Names of the columns, if the table has such.

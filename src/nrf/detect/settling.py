@@ -12,6 +12,7 @@ from torch import Tensor
 
 from nrf.detect.replicas import Replicas
 from nrf.fields import Choice, DetectionField, Ground, HeldOut, PairField, ground_of, settle
+from nrf.fields.detection import LEAST_GAIN
 from nrf.runs.spec import PairSpec
 from nrf.seeds import stream
 
@@ -21,8 +22,6 @@ MOST_REMEMBERED = 6000
 """Rows that a fit goes on with beside those it is given, and with them, at most."""
 PATIENCE = 8
 """Lines of metrics without a gain after which training ends."""
-LEAST_GAIN = 1e-3
-"""Nats per row that count as a gain."""
 
 
 @dataclass(frozen=True)

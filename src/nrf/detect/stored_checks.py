@@ -191,7 +191,8 @@ def check_tensors(
                 own_shape = grown.get(key, tuple(value.shape))
                 stacked = (count, *own_shape) if count > 1 else own_shape
                 found = _require(tensors, prefix + key, stacked, value.dtype)
-                if key.rpartition(".")[2] in POSITIVE and (found <= 0).any():
+                positive = (*POSITIVE, "n_rows") if kind == "settled" else POSITIVE
+                if key.rpartition(".")[2] in positive and (found <= 0).any():
                     raise InputError(f"{prefix + key} must be positive")
                 known.add(prefix + key)
                 if key.endswith("running_var") and (found < 0).any():
@@ -231,8 +232,10 @@ def _grown(module: nn.Module, tensors: Mapping[str, Tensor], prefix: str) -> dic
                 shape[dimension] = stored.shape[dimension]
             found[start + name] = tuple(shape)
         lengths = {found[start + n][d] for n, d in getattr(part, "GROWS", {}).items() if start + n in found}
-        if len(lengths) > 1 or 0 in lengths:
+        if len(lengths) > 1:
             raise InputError(f"{prefix}{start[:-1]} has parts of different lengths: {sorted(lengths)}")
+        if lengths and min(lengths) < getattr(part, "FEWEST", 1):
+            raise InputError(f"{prefix}{start[:-1]} has parts of length {min(lengths)}, which is too short")
         rotation = tensors.get(f"{prefix}{start}rotation")
         if hasattr(part, "GROWS") and rotation is not None and rotation.numel():
             size = part.get_buffer("means").shape[-1]

@@ -43,6 +43,8 @@ TAIL = 3.0
 """Standard deviations below the mean from which on the logarithm of the distance counts."""
 LEAST_SPREAD = 1e-3
 """In nats: rows that are all as likely say nothing about it."""
+LEAST_GAIN = 1e-3
+"""Nats per held-out row that count as a gain: less than that a network has before it is trained, too."""
 
 
 class DetectionField(nn.Module):
@@ -221,11 +223,12 @@ class HeldOut:
 
     @torch.no_grad()
     def choice(self, density: ReferencedLevels) -> Choice:
-        """λ as the rows would have it now; 0 where its gain over the reference is within its standard error."""
+        """λ as the rows would have it now; 0 where it gains nothing over the reference, or less than its error."""
         with frozen(density):
             said, drawn = (density.tilt.bounded(density.outputs(x))[:, 0] for x in (self.rows, self.draws))
         found = best_strength(said.double(), drawn.double(), STRENGTHS)
-        return found if found.gain > found.standard_error else Choice(0.0, 0.0, found.standard_error)
+        least = max(LEAST_GAIN, found.standard_error)
+        return found if found.gain > least else Choice(0.0, 0.0, found.standard_error)
 
 
 class Ground(NamedTuple):

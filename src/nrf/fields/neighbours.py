@@ -105,6 +105,8 @@ class NeighbourField(nn.Module):
 
     GROWS: ClassVar = {"anchors": -2, "own": -1}
     """Which dimension of a buffer has the length of what was fitted, the same for all."""
+    FEWEST: ClassVar = 2
+    """That length, at least."""
 
     anchors: Tensor
     own: Tensor
