@@ -199,7 +199,7 @@ def train(
 def _trained(job: Job, field: FieldKind, changes: dict[str, Any], verbose: int | None, watch: Watch | None) -> Fitted:
     seen = job.rows.seen
     if field == "inclusive":
-        if max_iter == 0:
+        if changes["iterations"] == 0:
             raise InputError("max_iter must be a whole number from 1 on in an inclusive field, which is learned; got 0")
         spec = spec_for(len(seen), tuple(seen.shape[1:]), changes, spacing_of(seen))
         attempts: _Attempts = _Attempts(job, watch)
