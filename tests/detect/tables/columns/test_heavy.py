@@ -64,7 +64,9 @@ def test_numbers_without_heavy_tails_are_standardised():
         assert (c.median, c.knots, c.scores, c.two_valued) == (np.median(values), (), (), False)
     np.testing.assert_allclose(schema.encode(x)[:, :2], (x - x.mean(0)) / x.std(0), rtol=1e-5, atol=1e-6)
     far = schema.encode(x.mean(0) + np.array([[10.0], [29.0], [31.0], [-1e9]]) * x.std(0))[:, :2]
-    np.testing.assert_allclose(far, np.repeat([[10.0], [29.0], [30.0], [-30.0]], 2, axis=1), rtol=1e-5)
+    np.testing.assert_allclose(
+        far, np.repeat([[10.0], [29.0], [30 + np.log(2)], [-30 - np.log(1e9 - 29)]], 2, axis=1), rtol=1e-5
+    )
 
 
 @pytest.mark.parametrize("name", ["counts", "rare", "all but two", "small"])
@@ -181,7 +183,8 @@ def test_decoding_goes_beyond_the_range_and_stays_finite():
     assert c.decoded(-30.0) < -1e10
     assert math.isfinite(c.decoded(1e4))
     assert math.isfinite(c.decoded(-1e4))
-    assert fit(np.arange(9.0)).decoded(50.0) == pytest.approx(4 + 50 * np.arange(9.0).std())
+    beyond = 30 + np.expm1(2.0)  # deviations, where the output is 32
+    assert fit(np.arange(9.0)).decoded(32.0) == pytest.approx(4 + beyond * np.arange(9.0).std())
 
 
 def test_digits_follow_the_part_where_most_values_are():
@@ -342,7 +345,6 @@ def test_whatever_the_tails_are(core, others, copies, later):
         rows = np.r_[x[-8:], x[:1], np.array(later).reshape(-1, 1)]
         out = schema.encode(rows)
         assert np.isfinite(out).all()
-        assert c.two_valued or np.abs(out).max() <= 30
         order = np.argsort(rows[:, 0])
         assert (np.diff(out[order, 0]) >= -1e-6).all()  # no larger number has a smaller output
         again = Schema.from_json(json.loads(json.dumps(schema.to_json(), allow_nan=False)))
