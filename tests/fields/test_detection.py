@@ -9,7 +9,8 @@ import torch
 
 from nrf.errors import InputError
 from nrf.fields import Detection, HeldOut, MixtureReference, Neighbours, ground_of, quadrature, settle
-from nrf.fields.detection import LEAST_SPREAD, TAIL, Standing
+from nrf.fields.detection import LEAST_GAIN, LEAST_SPREAD, TAIL, Standing
+from nrf.fields.referenced import STRENGTHS, best_strength
 from nrf.models import gradient
 from nrf.networks import LevelsMLPPotential, MLPPotential, stack
 from nrf.seeds import DrawsFrom, stream
@@ -161,6 +162,25 @@ def test_a_network_that_says_noise_is_the_reference():
     torch.testing.assert_close(field.log_density(new), ground.measure.log_density(new, sigma))
     torch.testing.assert_close(field.log_density(new), _settled().log_density(new))
     assert field.density.is_normalised
+
+
+@pytest.mark.parametrize(
+    ("size", "turned"),
+    [
+        pytest.param(0.1, lambda x: torch.sin(2 * x[:, 0]), id="within its error"),
+        pytest.param(0.003, lambda x: torch.cos(3 * x[:, 1]), id="next to nothing"),
+    ],
+)
+def test_a_gain_by_chance_is_none(size, turned):
+    """So few held-out rows differ from draws of the reference in everything, a little."""
+    field = _built()
+    held = HeldOut(field.density, _rows(400, "held"), stream(0, "held"))
+    way = math.copysign(size, float(turned(held.rows).mean() - turned(held.draws).mean()))
+    _says(field, lambda x: way * turned(x))
+    chance = best_strength(*(way * turned(x).double() for x in (held.rows, held.draws)), STRENGTHS)
+    assert chance.strength > 0
+    assert (chance.gain > chance.standard_error) != (chance.gain > LEAST_GAIN)
+    assert held.choice(field.density).strength == 0
 
 
 def test_a_network_that_knows_more_has_a_say():
