@@ -575,7 +575,7 @@ def test_cells_without_settings_are_nobodys(tmp_path):
     assert file.read()[0][0].configuration == "b097002b"
 
 
-STORED = {"gmm": 3, "mnist-one-class": 84, "cifar10-one-class": 56, "interpolation": 1, "detectors": 885}
+STORED = {"gmm": 3, "mnist-one-class": 84, "cifar10-one-class": 56, "interpolation": 1, "detectors": 1142}
 
 
 @pytest.mark.parametrize("name", STORED)

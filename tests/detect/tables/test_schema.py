@@ -157,7 +157,7 @@ def test_decode_takes_soft_rows():
     assert encoder.decode(row)["joined"] == dt.datetime.max
     assert encoder.decode(-row)["joined"] == dt.datetime.min
     squashed = Schema.fit(mixed(), scaling="quartiles")
-    row[13] = 1e4
+    row[0] = row[13] = 1e4
     assert squashed.decode(row)["joined"] == dt.datetime.max
     assert squashed.decode(row)["age"] > 10**300
     assert squashed.decode(-row)["joined"] == dt.datetime.min
