@@ -40,7 +40,7 @@ Callback = Callable[["NRFDetector", dict[str, float]], object]
 
 
 class NRFDetector(OldNames, Thresholds, OutlierMixin, BaseEstimator):  # type: ignore[misc]
-    """Anomaly detection by an inclusive neural random field: the potential u(x) is the score, high = normal.
+    """Anomaly detection by a random field, neighbours times a density: the potential u(x) is the score, high = normal.
 
     Trained on normal rows, or on rows that are nearly all normal. Takes arrays, tables (pandas, polars, Arrow) with
     numbers, booleans, categories, dates and missing values, and images ``(n, channels, height, width)``.
@@ -124,7 +124,7 @@ class NRFDetector(OldNames, Thresholds, OutlierMixin, BaseEstimator):  # type: i
 
     Example:
         >>> X = np.random.default_rng(0).normal(size=(600, 2))
-        >>> detector = NRFDetector(false_alarm_rate=0.01, iterations=200, random_state=0).fit(X)
+        >>> detector = NRFDetector(false_alarm_rate=0.01, random_state=0).fit(X)
         >>> detector.predict([[0.1, 0.2], [9.0, -9.0]]).tolist()
         [1, -1]
     """
