@@ -18,6 +18,7 @@ from nrf.networks import MLPGenerator, MLPPotential, StandardCNNGenerator, Stand
 from nrf.runs import spec as spec_module
 from nrf.runs.presets import find_preset
 from nrf.runs.spec import PairSpec, Preset
+from nrf.runs.train import train
 from nrf.samplers import SGLD
 from nrf.training import TrainConfig
 
@@ -138,3 +139,10 @@ def test_the_former_functions_say_what_to_call():
     with pytest.warns(DeprecationWarning, match="use preset.networks"):
         u, _ = spec_module.build_models(preset, (2,))
     assert _equal(u.state_dict(), preset.networks((2,), 0)[0].state_dict())
+
+
+def test_a_run_without_iterations_is_refused(tmp_path):
+    preset = find_preset("gmm-short")
+    with pytest.raises(InputError, match="at least one iteration"):
+        train("mine", replace(preset, train=replace(preset.train, iterations=0)), tmp_path / "run", quiet=True)
+    assert not (tmp_path / "run").exists()

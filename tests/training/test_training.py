@@ -483,7 +483,7 @@ def test_old_checkpoints_are_pruned(tmp_path):
     [
         ({}, "iterations or as epochs"),
         ({"iterations": 1, "epochs": 1}, "iterations or as epochs"),
-        ({"iterations": 0}, "iterations must be at least 1"),
+        ({"iterations": -1}, "iterations must be at least 0"),
         ({"epochs": 1, "batch_size": 0}, "batch_size"),
         ({"epochs": 1, "ema_decay": 1.0}, "ema_decay"),
         ({"epochs": 1, "lr_final": 2.0}, "lr_final"),

@@ -81,6 +81,8 @@ def train(
         InputError: The folder holds another run, or settings cannot work.
         NonFiniteError: A loss or sample became NaN or infinite.
     """
+    if preset.train.iterations == 0:
+        raise InputError("a run needs at least one iteration; raise train.iterations")
     folder = RunFolder(out)
     require_folder(folder.path)
     ranks = Ranks.of_environment(device)
