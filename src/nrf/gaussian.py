@@ -70,7 +70,7 @@ class GaussianGenerator:
         return -(x @ self.cross + h @ self.latent), self.pull(h)
 
     def pull(self, h: Tensor) -> Tensor:
-        """The part of ``∇_x log q(x, h)`` that hangs on ``h``."""
+        """The part of ``∇_x log q(x, h)`` that depends on ``h``."""
         pull: Tensor = -h @ self.cross.T
         return pull
 

@@ -1,4 +1,4 @@
-"""One function an equation of the paper, and those of noise levels. Pure: tensors in, a scalar out, no optimiser."""
+"""A function for each equation of the paper, and those of noise levels. Pure: tensors in, a scalar out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The two models every other room speaks of, and the closed forms they have.
+"""The two models that every other package speaks of, and the closed forms they have.
 
 The *potential* ``u`` defines ``p(x) ∝ exp u(x)``: higher means more normal. The *generator* is the latent-variable
 model ``q(x, h) = q(h) N(x; g(h), σ² I)``.
@@ -24,7 +24,7 @@ Prior = Literal["normal", "uniform"]
 
 
 class Potential(Protocol):
-    """A map from a batch ``(n, *event)`` to one number a row, ``(n,)``."""
+    """A map from a batch ``(n, *event)`` to one number per row, ``(n,)``."""
 
     def __call__(self, x: Tensor) -> Tensor: ...
 
@@ -109,7 +109,7 @@ class LatentGenerator(nn.Module):
 
     @torch.no_grad()
     def pull(self, h: Tensor) -> Tensor:
-        """``g(h) / σ²``, the part of ``∇_x log q(x, h)`` that hangs on ``h``."""
+        """``g(h) / σ²``, the part of ``∇_x log q(x, h)`` that depends on ``h``."""
         pull: Tensor = self(h) / self.sigma**2
         return pull
 

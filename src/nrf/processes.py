@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+from nrf.errors import needs
 
 WATCH_SECONDS = 0.5
 _watched: set[int] = set()
@@ -28,6 +31,26 @@ def terminable() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, previous)
+
+
+@contextmanager
+def ray_cluster() -> Iterator[None]:
+    """A cluster of Ray: the one that this process is connected to, else one that ends with the work.
+
+    A new one is that which ``RAY_ADDRESS`` names, or the cores of this machine.
+    """
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    with needs("ray", "the engine ray"):
+        import ray
+
+    if ray.is_initialized():
+        yield
+        return
+    ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.WARNING)
+    try:
+        yield
+    finally:
+        ray.shutdown()
 
 
 def end_with(parent: int) -> None:

@@ -175,6 +175,11 @@ class DrawsFrom(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.generator = generator
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """No compiled code runs inside; if this were True, the first use would import torch's compiler, a second."""
+        return False
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:

@@ -8,7 +8,7 @@ with needs("figures", "a picture"):
 from nrf.figures.charts import contribution_bars, grouped_bars, heat_map, trade_off
 from nrf.figures.densities import calibration, log_density_maps
 from nrf.figures.grids import as_images, image_grid, image_rows
-from nrf.figures.lines import bands, curves, epochs, families
+from nrf.figures.lines import bands, curves, epochs, evidence, families
 from nrf.figures.plane import Grid, Panel, field_panels, method_panels, paths, points
 from nrf.figures.style import Array, as_data_uri, save
 
@@ -23,6 +23,7 @@ __all__ = [
     "contribution_bars",
     "curves",
     "epochs",
+    "evidence",
     "families",
     "field_panels",
     "grouped_bars",

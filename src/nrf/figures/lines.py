@@ -7,20 +7,27 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from matplotlib.figure import Figure
 
-from nrf.figures.style import INK, MUTED, PALETTE, REVISED, Array, open_axis, row_of_axes
+from nrf.figures.style import INK, MUTED, PALETTE, RED, REVISED, Array, open_axis, row_of_axes
 
 Line = tuple[Sequence[float], Sequence[float]]
 """x and y."""
 
 
-def curves(series: Mapping[str, tuple[Sequence[float], Mapping[str, Sequence[float]]]], xlabel: str) -> Figure:
-    """One small plot for each entry: ``title → (x, {label: y})``."""
+def curves(
+    series: Mapping[str, tuple[Sequence[float], Mapping[str, Sequence[float]]]],
+    xlabel: str,
+    *,
+    log_x: bool = False,
+    log_y: Sequence[str] = (),
+) -> Figure:
+    """One small plot for each entry: ``title → (x, {label: y})``; ``log_y`` names those whose y is logarithmic."""
     figure, axes = row_of_axes(len(series), 4.4, 3.1)
     for axis, (title, (x, lines)) in zip(axes, series.items(), strict=True):
         for colour, (label, y) in zip(PALETTE, lines.items(), strict=False):
             axis.plot(x, y, label=label, color=colour, linewidth=1.4)
         axis.set_title(title, fontsize=11, color=INK)
         axis.set_xlabel(xlabel, fontsize=9)
+        axis.set(xscale="log" if log_x else "linear", yscale="log" if title in log_y else "linear")
         open_axis(axis)
         axis.tick_params(labelsize=8)
         if len(lines) > 1:
@@ -88,4 +95,26 @@ def bands(runs: Mapping[str, tuple[Sequence[int], Array]], floor: float, ylabel:
     axis.set(yscale="log", xlabel="iteration", ylabel=ylabel)
     open_axis(axis, which="both")
     axis.legend(frameon=False, fontsize=9, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return figure
+
+
+def evidence(rows: Sequence[int], lines: Mapping[str, Sequence[float]], level: float, alarm: int | None) -> Figure:
+    """Evidence of drift over the rows of a stream, as powers of ten, and where it raises an alarm.
+
+    Args:
+        rows: Numbers of rows.
+        lines: By name, logarithms to base 10 at those rows; the first line is thicker.
+        level: An alarm is raised at 1/level.
+        alarm: The row of the first alarm, if there was one.
+    """
+    figure = Figure(figsize=(8.5, 4), layout="constrained")
+    axis = figure.subplots()
+    for i, (colour, (name, values)) in enumerate(zip(PALETTE, lines.items(), strict=False)):
+        axis.plot(rows, values, color=colour, lw=1.2 if i else 2.2, label=name)
+    axis.axhline(-np.log10(level), color=RED, lw=1, ls="--", label=f"alarm at {1 / level:g}")
+    if alarm is not None:
+        axis.axvline(alarm, color=INK, lw=1, ls=":", label=f"first alarm, row {alarm}")
+    axis.set(xlabel="rows", ylabel="evidence, power of ten")
+    open_axis(axis)
+    axis.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return figure

@@ -28,6 +28,7 @@ LEARNERS: dict[str, type[LearnerConfig]] = {
     "coopnet": CoopNetConfig,
     "levels": LevelsConfig,
 }
+"""Configurations of learners by name: `learner:NAME` on the command line."""
 
 __all__ = [
     "LEARNERS",

@@ -6,6 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import ClassVar, Literal, cast
 
 import torch
@@ -123,10 +124,15 @@ class PairLearner(Learner):
         """Own these modules, with fresh optimisers."""
         self.modules = dict(modules)
         self.replicas = replicas_of(modules["potential"])
+        self.__dict__.pop("optimizers", None)
+
+    @cached_property
+    def optimizers(self) -> dict[str, Optimizer]:  # type: ignore[override]
+        """One for each module that is trained; made when first asked for, as torch's import its compiler, a second."""
         config = self._config
-        self.optimizers = {
+        return {
             name: make_optimizer(module, config.optimizer, self._rates[name], config.betas_of(name))
-            for name, module in modules.items()
+            for name, module in self.modules.items()
             if self._rates[name] > 0
         }
 

@@ -26,6 +26,7 @@ POTENTIALS: dict[str, type[PotentialConfig]] = {
     "levels-mlp": LevelsMLPPotential,
     "levels-cnn": LevelsCNNPotential,
 }
+"""Configurations of potentials by name."""
 
 GENERATORS: dict[str, type[GeneratorConfig]] = {
     "mlp": MLPGenerator,
@@ -33,6 +34,7 @@ GENERATORS: dict[str, type[GeneratorConfig]] = {
     "standard-cnn": StandardCNNGenerator,
     "resnet": ResNetGenerator,
 }
+"""Configurations of generators by name."""
 
 __all__ = [
     "GENERATORS",

@@ -13,6 +13,7 @@ from nrf.errors import InputError
 from nrf.models import LatentGenerator, Prior
 
 Shape = tuple[int, ...]
+"""Shape of an event: one row or image, without the batch."""
 
 
 class PotentialConfig(Protocol):

@@ -22,6 +22,7 @@ SAMPLERS: dict[str, type[Sampler]] = {
     "coopnet": CoopNet,
     "baoab": BAOAB,
 }
+"""Samplers by name: `sampler:NAME` on the command line."""
 
 __all__ = [
     "BAOAB",

@@ -63,7 +63,7 @@ class TrainConfig:
     """Mirror every second image of a batch, left to right, at random."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """Arithmetic of the networks: with bfloat16 products are in 16 bits where torch's autocast has them so, weights and
-    sums in 32. It pays on processors that have it; gradients in closed form stay in 32 bits."""
+    sums in 32. It pays on processors that have it; a perceptron's gradients in closed form stay in 32 bits."""
     channels_last: bool = False
     """Keep images and convolutions with their channels last, which is the faster order on many processors."""
     sample_every: int | None = None
