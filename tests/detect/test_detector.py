@@ -26,7 +26,7 @@ from torch import nn
 
 from nrf.detect import NRFDetector, RotationFeatures, Training, defaults, parallel
 from nrf.detect.explain import _Field, counterfactual_images, revised_rows
-from nrf.detect.selection import labelled_auroc, made_anomalies, made_images, synthetic_auroc
+from nrf.detect.selection import labelled_auroc, synthetic_anomalies, synthetic_auroc, synthetic_images
 from nrf.detect.storage import _digest
 from nrf.errors import CheckpointError, InputError
 from nrf.models import LatentGenerator
@@ -284,7 +284,7 @@ def test_the_slope_beyond_the_range_is_that_of_the_score(of, ring, request):
         step = 1e-5 * torch.eye(4, dtype=torch.float64)
         numeric = [
             (members.potentials(rows + e) - members.potentials(rows - e)).mean(0) / 2e-5 for e in step
-        ]  # the fourth is the count of surprises
+        ]  # the fourth is the count of novelties
         found = members.gradient(field, rows)
     finally:
         field.float()
@@ -406,10 +406,10 @@ class _NoScore:
 def test_made_anomalies_are_what_they_say():
     rows = torch.randn(500, 4, generator=torch.Generator().manual_seed(0))
     rows[:, 1] = rows[:, 0]
-    made = made_anomalies(rows)
+    made = synthetic_anomalies(rows)
     assert torch.equal(made["shuffled"].sort(0).values, rows.sort(0).values)
     assert torch.corrcoef(made["shuffled"].T)[0, 1].abs() < 0.2
-    together = made_anomalies(rows, groups=[slice(0, 2), slice(2, 3), slice(3, 4)])["shuffled"]
+    together = synthetic_anomalies(rows, groups=[slice(0, 2), slice(2, 3), slice(3, 4)])["shuffled"]
     assert torch.equal(together[:, 0], together[:, 1])
     assert torch.corrcoef(together.T)[0, 2].abs() < 0.2
     assert (made["uniform"] >= rows.amin(0)).all()
@@ -424,7 +424,7 @@ def test_made_anomalies_are_what_they_say():
 def test_made_images_are_what_they_say():
     rng = torch.Generator().manual_seed(0)
     images = torch.rand(40, 2, 8, 8, generator=rng)
-    made = made_images(images)
+    made = synthetic_images(images)
     assert all(x.shape == images.shape and x.isfinite().all() for x in made.values())
     torch.testing.assert_close(made["turned"].rot90(-1, (2, 3)), images)
     assert made["noised"].min() >= images.min()
@@ -436,7 +436,7 @@ def test_made_images_are_what_they_say():
     nearest = torch.cdist(doubled.flatten(1), images.flatten(1)).argmin(1)
     torch.testing.assert_close(doubled, images[nearest], atol=1e-6, rtol=0)
     assert (nearest != torch.arange(40)).all()
-    assert (made_images(images, 1)["pasted"] != made["pasted"]).any()
+    assert (synthetic_images(images, 1)["pasted"] != made["pasted"]).any()
 
 
 @pytest.mark.parametrize("labels", [[1, 1, -1], [0, 0, 1]])
@@ -567,7 +567,7 @@ def test_a_normal_row_has_nothing_to_change(table):
 def test_a_climb_moves_rows_and_not_their_surprise_below_none(fitted, ring):
     field, outside = _Field(fitted.fitted_), _encoded(fitted, ring[2][100:])
     there = field.climb(outside, float(np.median(fitted.calibration_.scores)), 500)
-    assert (there[:, fitted.members_.surprises] >= 0).all()
+    assert (there[:, fitted.members_.novelty_columns] >= 0).all()
     assert (field.values(there) > field.values(outside)).all()
     on_the_ring = _encoded(fitted, ring[0])[:, :2].norm(dim=1).mean()
     assert ((there[:, :2].norm(dim=1) / on_the_ring - 1).abs() < 0.3).float().mean() > 0.9
@@ -647,7 +647,7 @@ def test_modules_of_a_users_own(ring, tmp_path):
 
 
 def test_modules_that_do_not_fit_are_refused(ring):
-    with pytest.raises(InputError, match="one number a row"):
+    with pytest.raises(InputError, match="one number per row"):
         NRFDetector(**FAST, potential=nn.Linear(3, 1)).fit(ring[0])
     with pytest.raises(InputError, match="does not take rows"):
         NRFDetector(**FAST, potential=nn.Linear(7, 1)).fit(ring[0])

@@ -100,7 +100,7 @@ def test_several_at_once_share_what_they_cost(detector):
     assert "(unexpected)" not in names
     assert names <= set(row.columns)
     assert sum(found.contributions.values()) == pytest.approx(found.score - found.revised_score, abs=1e-4)
-    cost = float(detector.members_.surprise_costs[0])
+    cost = float(detector.members_.novelty_costs[0])
     assert found.contributions["same"] == pytest.approx(-cost, rel=1e-3)
     again = detector.score_samples(pd.DataFrame([found.revised]))[0]
     assert again == pytest.approx(found.revised_score, abs=1e-4)
@@ -176,7 +176,7 @@ def test_a_goal_is_a_row_that_there_can_be():
         goal = encoder.snap(row)
         whole = table.iloc[i].to_dict() | encoder.decode_rounded(goal)
         np.testing.assert_allclose(encoder.encode(pd.DataFrame([whole]))[0], goal, atol=1e-5)
-        assert (goal[encoder.surprises] == 0).all()
+        assert (goal[encoder.novelty_columns] == 0).all()
 
 
 def test_dates_and_times_of_day_come_back_as_such():

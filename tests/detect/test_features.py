@@ -47,7 +47,10 @@ def test_components_and_the_rest():
 
 
 def test_turns_are_told_and_repeat(features):
-    assert features.told(_arrows(80, 1)) > 0.9
+    accuracy = features.accuracy(_arrows(80, 1))
+    assert accuracy > 0.9
+    with pytest.warns(DeprecationWarning, match=r"RotationFeatures\.accuracy"):
+        assert features.told(_arrows(80, 1)) == accuracy
     again = clone(features).fit(_arrows(160, 0))
     np.testing.assert_array_equal(again.transform(_arrows(5, 2)), features.transform(_arrows(5, 2)))
     assert features.transform(_arrows(5, 2)).shape == (5, 32)

@@ -1,6 +1,8 @@
 """How a detector trains: to the end on any finite data, silently or with progress, and saying so if it was in vain."""
 
 import json
+import subprocess
+import sys
 import warnings
 from types import SimpleNamespace
 
@@ -334,3 +336,12 @@ def test_looking_changes_neither_scores_nor_random_numbers(monkeypatch, settings
     assert blind.health_ is None
     np.testing.assert_array_equal(looked.score_samples(X), blind.score_samples(X))
     assert looked.offset_ == blind.offset_
+
+
+def test_a_fit_without_a_network_does_not_wait_for_the_compiler():
+    program = (
+        "import sys, numpy as np; from nrf import NRFDetector\n"
+        "NRFDetector(random_state=0).fit(np.random.default_rng(0).normal(size=(200, 10)))\n"
+        "sys.exit('torch._dynamo' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -7,15 +7,19 @@ from typing import Any
 from nrf.deprecation import deprecated
 from nrf.detect.calibration import Calibration, false_discoveries
 from nrf.detect.detector import NRFDetector
+from nrf.detect.drift import DriftMonitor, DriftState, drift_report
 from nrf.detect.features import OLD_NAMES, ClipBenignTail, PrincipalComponents, RotationFeatures
 from nrf.detect.fitted import Fitted
 from nrf.detect.settings import Training
 from nrf.detect.tables.matching import SchemaError
 from nrf.detect.tables.schema import Schema
+from nrf.detect.windows import Windows
 
 __all__ = [
     "Calibration",
     "ClipBenignTail",
+    "DriftMonitor",
+    "DriftState",
     "Fitted",
     "NRFDetector",
     "PrincipalComponents",
@@ -23,6 +27,8 @@ __all__ = [
     "Schema",
     "SchemaError",
     "Training",
+    "Windows",
+    "drift_report",
     "false_discoveries",
 ]
 

@@ -18,7 +18,20 @@ from numpy.typing import NDArray
 from nrf.errors import InputError
 
 Floats = NDArray[np.float64]
-CalibratedOn = Literal["held-out rows", "training rows", "given rows"]
+CalibratedOn = Literal[
+    "held-out rows",
+    "training rows",
+    "given rows",
+    "held-out rows in sequence",
+    "training rows in sequence",
+    "given rows in sequence",
+]
+IN_SEQUENCE: dict[str, CalibratedOn] = {
+    "held-out rows": "held-out rows in sequence",
+    "training rows": "training rows in sequence",
+    "given rows": "given rows in sequence",
+}
+"""What calibration rows are called where they stand in windows: they depend on each other, and promises are weaker."""
 
 FALSE_ALARM_RATE = 0.05
 """Where neither a false-alarm rate nor a contamination is given."""
@@ -96,6 +109,11 @@ class ThresholdRule:
         return (self.rate, None) if self.kind == "false_alarm_rate" else (None, self.rate)
 
     @property
+    def in_sequence(self) -> bool:
+        """Whether the calibration rows follow each other in time: then the rate is kept in the long run only."""
+        return self.calibrated_on in IN_SEQUENCE.values()
+
+    @property
     def flags_nothing(self) -> bool:
         """Whether there are too few calibration rows for the rate, so that no row is ever flagged."""
         return not math.isfinite(self.threshold)
@@ -109,6 +127,11 @@ class ThresholdRule:
         if self.flags_nothing:
             least = f"{100 * lowest_rate(self.n_calibration):g} % or more"
             return f"no threshold: {rows} cannot keep a false-alarm rate of {100 * self.rate:g} %, only {least}"
+        if self.in_sequence:
+            return (
+                f"threshold {self.threshold:.6g}: flags about {100 * self.rate:g} % of normal rows, by {rows} (no "
+                "guarantee: they depend on each other)"
+            )
         return f"threshold {self.threshold:.6g}: flags at most {100 * self.rate:g} % of normal rows, by {rows}"
 
     def warn(self, stacklevel: int = 2) -> None:
@@ -117,6 +140,14 @@ class ThresholdRule:
             return
         if self.flags_nothing:
             _warn_too_few(self.n_calibration, self.rate, "false-alarm rate", stacklevel + 1)
+        elif self.calibrated_on == "training rows in sequence":
+            warnings.warn(
+                "the series is too short to hold out a part of it, three windows at least: the threshold is that of "
+                f"training rows, and more than {100 * self.rate:g} % of new normal rows may be flagged; give more "
+                "rows, a smaller window, or calibrate(X) on a series that was not trained on",
+                RuntimeWarning,
+                stacklevel=stacklevel + 1,
+            )
         elif self.calibrated_on == "training rows":
             warnings.warn(
                 f"with fewer than {SMALLEST_SPLIT} rows none is held out: the threshold is that of training rows, and "
@@ -177,10 +208,11 @@ class Calibration:
     def p_values(self, scores: NDArray[np.floating]) -> Floats:
         """For each potential, the share of calibration rows at or below it, within the tolerance, and the row itself.
 
-        For a normal row independent of the calibration rows, ``P(p ≤ α) ≤ α`` for every α.
+        For a normal row independent of the calibration rows, ``P(p ≤ α) ≤ α`` for every α. A row without a score (NaN)
+        has no p-value (NaN).
         """
         below = np.searchsorted(self.scores - self.tolerance, np.asarray(scores, dtype=np.float64), side="right")
-        values: Floats = (below + 1) / (len(self.scores) + 1)
+        values: Floats = np.where(np.isnan(scores), np.nan, (below + 1) / (len(self.scores) + 1))
         return values
 
     def threshold(self, false_alarm_rate: float) -> float:

@@ -21,7 +21,7 @@ MARGIN = 0.02
 """By how much training must raise the AUROC of one kind of anomaly, at least. On sound fits of small tables some kind
 gains 0.03 or more; a learning rate of a millionth brings 0.01."""
 CHANCE = 0.6
-"""An AUROC up to which a kind of anomaly counts as not told."""
+"""An AUROC up to which a kind of anomaly counts as not recognised."""
 GOOD = 0.95
 """A mean AUROC from which on there is little left to gain by training."""
 
@@ -39,15 +39,15 @@ def check_training(
     """Compare with the networks before training; warn if training made the score no better.
 
     No label is needed, and neither the models nor the random numbers of training change. Which kinds of synthetic
-    anomaly can be told at all depends on the table (uniform draws cannot where columns are uniform, shuffled columns
-    cannot where columns are independent), so it is enough that training raised the AUROC of one kind, or may have, by
-    the standard error of so few rows.
+    anomaly can be recognised at all depends on the table (uniform draws cannot where columns are uniform, shuffled
+    columns cannot where columns are independent), so it is enough that training raised the AUROC of one kind,
+    or may have, by the standard error of so few rows.
 
     Args:
         trained: As they will be used.
         untrained: Makes those of the same seeds before training.
         held: Encoded normal rows, or images, that were not trained on.
-        groups: Which outputs encode a column of the table, as for :func:`nrf.detect.selection.made_anomalies`.
+        groups: Which outputs encode a column of the table, as for :func:`nrf.detect.selection.synthetic_anomalies`.
         warn: Takes the warning.
 
     Returns:

@@ -143,7 +143,7 @@ def spec_for(n_rows: int, shape: Shape, changes: dict[str, Any], spacing: float 
     noise = max(LEAST_NOISE, SMOOTHING * spacing)
     spec = _images(shape, noise) if len(shape) == 3 else _table(shape[0], noise)
     if n_rows > MANY_ROWS and len(shape) == 1:
-        spec = _calmer(spec)
+        spec = _large_table_defaults(spec)
     batch = min(given.pop("batch_size", _batch(n_rows)), n_rows)
     iterations = given.pop("iterations", _iterations(n_rows, batch))
     train = TrainConfig(
@@ -166,7 +166,7 @@ def _table(columns: int, noise: float) -> PairSpec:
     without bound.
     """
     return PairSpec(
-        # Half as wide misses how categories hang together.
+        # Half as wide misses how categories depend on each other.
         potential=MLPPotential(widths=(256, 128), data_init=True, confinement=CONFINEMENT),
         # Noise as wide as the data: it is what makes the potential fall beside them, in every direction.
         generator=MLPGenerator(latent_dim=min(columns, 10), widths=(64, 64), activation="softplus", sigma=1.0),
@@ -181,7 +181,7 @@ def _table(columns: int, noise: float) -> PairSpec:
     )
 
 
-def _calmer(spec: PairSpec) -> PairSpec:
+def _large_table_defaults(spec: PairSpec) -> PairSpec:
     """For many rows: half the widths, a lower rate, and steps that fall to a fifth in the course of a revision.
 
     Where the potential has become four times as steep as the noise would make it, steps that do not fall throw samples

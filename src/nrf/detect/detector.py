@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -18,8 +18,9 @@ from torch import nn
 
 from nrf.detect.calibration import ThresholdRule, rows_needed
 from nrf.detect.defaults import OF_DENSITIES
+from nrf.detect.fit_progress import FitProgress
 from nrf.detect.fitted import Combine, Fitted, Provenance
-from nrf.detect.fitting import FieldKind, Job, calibration_part, encode_rows, split_rows, train
+from nrf.detect.fitting import FieldKind, Job, calibration_layout, calibration_part, encode_rows, split_rows, train
 from nrf.detect.old_names import OldNames, takes_old_names
 from nrf.detect.parameters import check_parameters
 from nrf.detect.rows import RowReader, checked
@@ -29,6 +30,7 @@ from nrf.detect.tables.frame import taken
 from nrf.detect.thresholds import Thresholds
 from nrf.errors import InputError
 from nrf.models import LatentGenerator
+from nrf.runs.spec import PairSpec
 from nrf.training.checkpoint import versions
 
 if TYPE_CHECKING:
@@ -113,7 +115,7 @@ class NRFDetector(OldNames, Thresholds, OutlierMixin, BaseEstimator):  # type: i
         recipe_: What the networks were built and trained by.
         n_iter_: Iterations of the last fit that were taken: fewer than ``max_iter`` where a callback ended it.
         history_: The metrics of the last fit, line by line.
-        health_: What can be said without labels: ``synthetic_auroc``, how well held-out normal rows are told from
+        health_: What can be said without labels: ``synthetic_auroc``, how well held-out normal rows are separated from
             synthetic anomalies made of them; not with fewer than 20 held-out rows. Of an inclusive field also
             ``untrained_synthetic_auroc``, the same before training; a fit warns if the first is not higher. Of a
             network around a mixture ``strength``, how much of it counts, from 0 to 1, and ``held_out_gain``, the nats
@@ -229,21 +231,25 @@ class NRFDetector(OldNames, Thresholds, OutlierMixin, BaseEstimator):  # type: i
             before: The fit to go on from, with its schema and its networks.
             add: These rows come beside those of the fit before, and are not the same ones.
         """
-        with self._all_or_nothing():
+        with self._all_or_nothing(), ExitStack() as stack:
             X = checked(self, X, None if before is None else before.reader)
             state = check_random_state(self.random_state)
             seed = int(state.randint(0, 2**31 - 1)) if before is None or add else before.provenance.split_seed
-            learned, held = split_rows(X, seed, self.calibration_fraction, threshold[0])
+            step = self.features if before is None else before.reader.features
+            learned, held = split_rows(X, seed, self.calibration_fraction, threshold[0], step)
+            progress = stack.enter_context(self._progress(len(learned) + len(held)))
             # All that learns from rows sees the training part alone: to a calibration row it is what it will be to a
             # new one, which may have levels, gaps and values that no training row has.
             reader = self._read_schema(taken(X, learned)) if before is None else before.reader
             field = self._field(reader)
+            progress.reach("rows")
             jitter = field == "inclusive"
             rows = encode_rows(reader, X, learned, held, state, self.n_estimators, jitter=jitter)
             job = Job(
                 reader=reader,
                 rows=rows,
                 calibration=calibration_part(rows, before.calibrated if before is not None and add else None),
+                calibration_layout=calibration_layout(reader, X, learned, held),
                 threshold=threshold,
                 X=X,
                 combine=self.combine,
@@ -252,11 +258,29 @@ class NRFDetector(OldNames, Thresholds, OutlierMixin, BaseEstimator):  # type: i
                 add=add,
                 n_features_in=self.n_features_in_,
                 feature_names_in=_names_in(self),
-                provenance=replace(before.provenance if before else Provenance(split_seed=seed), versions=versions()),
+                provenance=_provenance(before, seed, len(X), add=add),
             )
             watch = self._show if self.callbacks else None
             settings = self.training or Training()
-            self.fitted_ = train(job, field, settings, self.max_iter, verbose=self.verbose, watch=watch)
+            self.fitted_ = train(
+                job,
+                field,
+                settings,
+                self.max_iter,
+                verbose=self.verbose,
+                watch=watch,
+                change=self._changed_spec,
+                progress=progress,
+            )
+
+    def _progress(self, n_rows: int) -> FitProgress:
+        """The progress line of a fit of so many rows; training a network has its own."""
+        silent = (self.verbose is not None and not self.verbose) or bool(self.max_iter) or self._field() == "inclusive"
+        return FitProgress(n_rows * self.n_features_in_, quiet=silent, piped=bool(self.verbose))
+
+    def _changed_spec(self, spec: PairSpec) -> PairSpec:
+        """What a field of columns is built by, given its default: a subclass that compares defaults overrides it."""
+        return spec
 
     def _field(self, reader: RowReader | None = None) -> FieldKind:
         """Which field is fitted; what rows look like may not be known yet."""
@@ -391,6 +415,15 @@ class NRFDetector(OldNames, Thresholds, OutlierMixin, BaseEstimator):  # type: i
         tags.input_tags.string = True
         tags.input_tags.categorical = True
         return tags
+
+
+def _provenance(before: Fitted | None, seed: int, n_rows: int, *, add: bool) -> Provenance:
+    """Where a fit comes from that goes on from another one, or from none."""
+    if before is None:
+        return Provenance(versions(), seed, n_rows=n_rows)
+    known = before.provenance.n_rows
+    total = None if add and known is None else n_rows + (known or 0) * add
+    return replace(before.provenance, versions=versions(), n_rows=total)
 
 
 def _names_in(detector: NRFDetector) -> tuple[str, ...] | None:

@@ -90,7 +90,7 @@ def explain(
     target: float | None = None,
     neighbours: bool = False,
 ) -> list[Explanation]:
-    """Explain rows of a table.
+    """Explain rows of a table; of a detector of windows, each window of them (see :func:`lowest_window`).
 
     Args:
         detector: A fitted detector of tables, or what its fit has learned.
@@ -121,6 +121,26 @@ def explain(
         )
         for i, (row, goal, score, p) in enumerate(zip(rows, revised, scores.tolist(), p_values.tolist(), strict=True))
     ]
+
+
+def lowest_window(detector: NRFDetector | Fitted, X: Any, row: int) -> NDArray[np.intp]:
+    """The rows of the window with the lowest score of all that hold a row: what to explain of a detector of windows.
+
+    Args:
+        detector: A fitted detector of windows.
+        X: Rows of its series.
+        row: Place of the row among them, from 0.
+    """
+    fitted, X = opened(detector, X)
+    layout = fitted.reader.layout(X)
+    if layout is None:
+        raise InputError("this detector sees rows, not windows: explain the row itself")
+    holding = np.any([layout.rows_at(place) == row for place in range(layout.size)], axis=0)
+    if not holding.any():
+        raise InputError(f"row {row + 1} is in no window: too few rows stand around it without a gap")
+    scores = np.where(holding, fitted.combined(fitted.potentials(X)), np.inf)
+    first = layout.starts[int(np.argmin(scores))]
+    return layout.order[first : first + layout.size]
 
 
 @dataclass(frozen=True)
@@ -239,7 +259,7 @@ def revised_rows(
     rows, field = fitted.reader.encoded(given.frame), _Field(fitted)
     sampler = SGLD(step_size=field.step_size / 10 if step_size is None else step_size, temperature=temperature)
     known = torch.ones_like(rows[:1])
-    known[:, field.replicas.surprises] = 0.0  # nothing else is a surprise any more
+    known[:, field.replicas.novelty_columns] = 0.0  # nothing else is a novelty any more
 
     def slope(position: Position, step: int) -> Position:
         return (field.gradient(known * position[0]),)
@@ -258,11 +278,12 @@ class _Field:
         still = Snapshot(self.replicas.module("potential"))
         still.refresh()
         self.potential = still.copy
+        self._potentials = self.replicas.scorer()
         self.step_size = fitted.spec.sampler.step_size
 
     def values(self, rows: Tensor) -> Tensor:
         """Mean potential of the replicas."""
-        return self.replicas.potentials(rows).mean(0)
+        return self._potentials(rows).mean(0)
 
     def gradient(self, rows: Tensor) -> Tensor:
         """Its gradient."""
@@ -292,14 +313,14 @@ class _Field:
         return x
 
     def _possible(self, rows: Tensor, before: Tensor) -> Tensor:
-        """Rows with no surprise below 0, and no value further beyond the range of training than it was before.
+        """Rows with no novelty below 0, and no value further beyond the range of training than it was before.
 
-        Nothing is less surprising than none, and beyond that range the potential falls, whatever the slope within says:
+        There is nothing less than no novelty, and beyond that range the potential falls, whatever the slope within:
         a step that leaves it in some columns would be undone for all.
         """
         replicas = self.replicas
-        if replicas.surprises:
-            rows[:, replicas.surprises] = rows[:, replicas.surprises].clamp_min(0.0)
+        if replicas.novelty_columns:
+            rows[:, replicas.novelty_columns] = rows[:, replicas.novelty_columns].clamp_min(0.0)
             seen, (low, high) = replicas.seen(before), replicas.bounds.to(rows)
             rows[:, replicas._seen] = replicas.seen(rows).clamp(seen.minimum(low), seen.maximum(high))
         return rows
@@ -378,7 +399,7 @@ def _along_the_line(field: _Field, groups: Sequence[_Group], start: Tensor, end:
     ends = field.values(torch.stack([start, end]))
     total, difference = parts.sum(), ends[1] - ends[0]
     sized = parts.abs()
-    sized[field.replicas.surprises] = 0.0
+    sized[field.replicas.novelty_columns] = 0.0
     parts = parts + (difference - total) / sized.sum().clamp_min(1e-12) * sized
     each = float(parts[-1]) / max(1, sum(group.count for group in groups))  # every novelty counts the same
     return {group.name: float(parts[group.place].sum()) + each * group.count for group in groups}

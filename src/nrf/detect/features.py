@@ -19,6 +19,7 @@ from torch import Tensor
 from nrf.config import from_json, to_json
 from nrf.deprecation import deprecated
 from nrf.detect.pixels import PixelScale
+from nrf.detect.windows import Windows
 from nrf.errors import InputError
 from nrf.networks.classifier import Classifier
 from nrf.seeds import DrawsFrom, stream
@@ -167,7 +168,7 @@ class ClipBenignTail(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
 
 class RotationFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Features of a network that has learned to tell by how many quarter turns images are rotated.
+    """Features of a network that has learned to classify by how many quarters images are rotated.
 
     To tell that, it has to know what upright images of the training set look like. No label is needed, but images must
     have an upright: it does not suit pictures from above, or round things.
@@ -264,14 +265,19 @@ class RotationFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         answers = (logits / SOFTENED).log_softmax(1).reshape(TURNS, len(images), TURNS)
         return -torch.diagonal(answers, dim1=0, dim2=2).neg().clamp_min(0).sqrt()
 
-    def told(self, X: Any) -> float:
-        """Share of images, in all four positions, whose position is told rightly: how much there was to learn."""
+    def accuracy(self, X: Any) -> float:
+        """Share of images, in all four rotations, whose rotation is classified rightly: how much there was to learn."""
         check_is_fitted(self, "network_")
         right = []
         for part in torch.split(torch.from_numpy(self.pixels_.encode(X)), CHUNK):
             turned, labels = _turned(part)
             right.append((self.network_(turned)[1].argmax(1) == labels).float())
         return float(torch.cat(right).mean())
+
+    def told(self, X: Any) -> float:
+        """The former name of :meth:`accuracy`."""
+        deprecated("RotationFeatures.told", "RotationFeatures.accuracy")
+        return self.accuracy(X)
 
 
 def stored(step: Any) -> tuple[Any, dict[str, NDArray[Any]]]:
@@ -281,6 +287,8 @@ def stored(step: Any) -> tuple[Any, dict[str, NDArray[Any]]]:
     if type(step) not in STORED:
         return "given", {}
     described = {"type": type(step).__name__, "parameters": step.get_params(deep=False)}
+    if isinstance(step, Windows):
+        return described | {"fitted": step.stored()}, {}
     if isinstance(step, RotationFeatures):
         weights = {name: value.contiguous().numpy() for name, value in step.network_.state_dict().items()}
         return described | {"pixels": to_json(step.pixels_)}, weights
@@ -301,7 +309,10 @@ def from_stored(described: Any, arrays: dict[str, NDArray[Any]], given: Any = No
         return given
     kinds = {kind.__name__: kind for kind in STORED} | OLD_NAMES
     step = kinds[described["type"]](**described["parameters"])
-    if isinstance(step, RotationFeatures):
+    if isinstance(step, Windows):
+        _require_arrays(arrays, {})
+        step.restore(described["fitted"])
+    elif isinstance(step, RotationFeatures):
         step.pixels_ = from_json(PixelScale, described["pixels"])
         if step.output not in ("features", "answers") or any(
             a.dtype.kind == "f" and a.itemsize != 4 for a in arrays.values()
@@ -331,7 +342,7 @@ def _require_arrays(arrays: dict[str, NDArray[Any]], shapes: dict[str, tuple[int
         raise InputError(f"the feature step has arrays of the shapes {found}, they must be {shapes} and hold floats")
 
 
-STORED = (PrincipalComponents, ClipBenignTail, RotationFeatures)
+STORED = (PrincipalComponents, ClipBenignTail, RotationFeatures, Windows)
 """Steps that are saved with a detector."""
 OLD_NAMES = {"TurnFeatures": RotationFeatures, "OneSided": ClipBenignTail}
 """What two of them were called in version 0.1.0."""

@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from nrf.detect.calibration import CalibratedOn, Calibration, ThresholdRule
+from nrf.detect.calibration import IN_SEQUENCE, CalibratedOn, Calibration, ThresholdRule
 from nrf.detect.parallel import in_threads, parts_of
 from nrf.detect.pixels import PixelScale
 from nrf.detect.replicas import Replicas
 from nrf.detect.rows import RowReader, require_finite_rows
 from nrf.detect.tables.files import FileColumns
 from nrf.detect.tables.schema import Schema
+from nrf.detect.windows import How, Layout
 from nrf.errors import InputError
 from nrf.models import LatentGenerator
 from nrf.runs.spec import PairSpec
@@ -68,6 +69,8 @@ class Provenance:
     """Seed of the split into training and calibration rows."""
     file: FileColumns = field(default_factory=FileColumns)
     """Columns of the training file that were no features, and how it was written."""
+    n_rows: int | None = None
+    """Rows that were given, those to calibrate on among them; None in a detector of an earlier version."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,12 +121,11 @@ class Fitted:
         density = self.replicas.log_densities()
         parts = parts_of(self.reader.prepared(X))
         values = torch.cat(in_threads(lambda part: density(self.reader.encoded(part)), parts), 1).double()
-        found: Floats = (torch.logsumexp(values, 0) - math.log(len(values))).cpu().numpy()
-        return found
+        return self.reader.to_rows((torch.logsumexp(values, 0) - math.log(len(values))).cpu().numpy(), X)
 
     def scores(self, X: Any) -> Floats:
         """The score of each row: high = normal."""
-        return self.combined(self.potentials(X))
+        return self.reader.to_rows(self.combined(self.potentials(X)), X)
 
     def combined(self, potentials: Tensor) -> Floats:
         """Potentials of all models as one score per row."""
@@ -133,7 +135,7 @@ class Fitted:
     def spread(self, X: Any) -> Floats:
         """Standard deviation of the score over the models."""
         spread: Floats = scores_by_model(self.potentials(X), self.combine, self.calibrated.each).std(0, ddof=1)
-        return spread
+        return self.reader.to_rows(spread, X)
 
     def p_values(self, X: Any) -> Floats:
         """Conformal p-values."""
@@ -152,9 +154,10 @@ class Fitted:
     def calibrated_on(self, X: Any) -> Fitted:
         """The same, calibrated on these rows; the threshold moves if it is one by false-alarm rate."""
         rows = self.reader.read(X)
-        found = replace(
-            self, calibrated=calibrate(self.replicas, self.reader.encoder, self.combine, rows, "given rows")
+        calibrated = calibrate(
+            self.replicas, self.reader, self.combine, rows, "given rows", layout=self.reader.layout(X)
         )
+        found = replace(self, calibrated=calibrated)
         return found.with_rate(self.rule.rate) if self.rule.kind == "false_alarm_rate" else found
 
     # ------------------------------------------------------------------------------------------------------- copying
@@ -166,7 +169,7 @@ class Fitted:
         reader: RowReader = state["reader"]
         potential, generator = state["own"]
         replicas = Replicas.unpacked(
-            state["replicas"], state["spec"], potential, generator, reader.surprises, reader.device
+            state["replicas"], state["spec"], potential, generator, reader.novelty_columns, reader.device
         )
         self.__dict__.update(state | {"replicas": replicas})
 
@@ -180,26 +183,45 @@ def scores_by_model(potentials: Tensor, combine: Combine, each: Sequence[Calibra
 
 
 def calibrate(
-    replicas: Replicas, encoder: Schema | None, combine: Combine, rows: Tensor, on: CalibratedOn
+    replicas: Replicas,
+    reader: RowReader,
+    combine: Combine,
+    rows: Tensor,
+    on: CalibratedOn,
+    *,
+    layout: Layout | None = None,
 ) -> Calibrated:
     """Take the scores of these encoded rows as those of normal ones.
 
     Args:
         replicas: The networks.
-        encoder: Of the columns, if they are encoded.
+        reader: What rows were encoded by.
         combine: How scores are made of the models' potentials.
         rows: Calibration rows.
         on: Which rows they are.
+        layout: Where these are windows, the rows that they hold: scores of those are what new rows are compared with.
     """
     values = replicas.potentials(rows)
-    sizes = 1.0 if encoder is None else torch.from_numpy(encoder.sizes()).to(rows)
+    sizes = 1.0 if reader.encoder is None else torch.from_numpy(reader.encoder.sizes()).to(rows)
     tolerance = replicas.tolerance(rows, values, sizes)
+    if layout is not None:
+        return _by_rows(values.double().cpu().numpy(), layout, reader.features.how, tolerance, on)
     each = tuple(Calibration.of(u.cpu().numpy(), tolerance) for u in values)
     scores: Floats = scores_by_model(values, combine, each).mean(0)
     if combine == "rank":  # what half of it, up or down, changes
         moved = [scores_by_model(values + part * tolerance, combine, each).mean(0) - scores for part in (-0.5, 0.5)]
         tolerance = float(np.abs(moved).max())
     return Calibrated(Calibration.of(scores, tolerance), each, on, rows)
+
+
+def _by_rows(potentials: Floats, layout: Layout, how: How, tolerance: float, on: CalibratedOn) -> Calibrated:
+    """The calibration of a detector of windows. Windows are not kept: no later fit could tell which rows they hold."""
+
+    def calibration(scores: Floats) -> Calibration:
+        found = layout.to_rows(scores, how)
+        return Calibration.of(found[np.isfinite(found)], tolerance)
+
+    return Calibrated(calibration(potentials.mean(0)), tuple(map(calibration, potentials)), IN_SEQUENCE.get(on, on))
 
 
 def fitted_of(model: FittedAttributes | Fitted) -> Fitted:

@@ -18,6 +18,7 @@ from torch import Tensor
 from nrf.detect.calibration import FALSE_ALARM_RATE, SMALLEST_SPLIT, CalibratedOn, rows_to_hold_out
 from nrf.detect.checkup import check_field, check_training
 from nrf.detect.defaults import ColumnField, field_spec, spacing_of, spec_for
+from nrf.detect.fit_progress import FitProgress
 from nrf.detect.fitted import Calibrated, Combine, Fitted, Own, Provenance, calibrate
 from nrf.detect.parallel import one_thread
 from nrf.detect.replicas import Replicas, train_replicas
@@ -25,6 +26,7 @@ from nrf.detect.rows import RowReader
 from nrf.detect.settings import Training
 from nrf.detect.settling import PATIENCE, Judge, Parts
 from nrf.detect.tables.frame import taken
+from nrf.detect.windows import Layout, Windows
 from nrf.errors import InputError
 from nrf.runs.spec import PairSpec
 from nrf.training import Trainer
@@ -33,9 +35,13 @@ FieldKind = ColumnField | Literal["inclusive"]
 Places = NDArray[np.intp]
 Watch = Callable[[Fitted, dict[str, float]], bool]
 """Is given the model as it is, and a line of metrics; ends training by True."""
+Change = Callable[[PairSpec], PairSpec]
+"""From one spec to another."""
 
 
-def split_rows(X: Any, seed: int, fraction: float | None, rate: float | None) -> tuple[Places, Places]:
+def split_rows(
+    X: Any, seed: int, fraction: float | None, rate: float | None, step: Any = None
+) -> tuple[Places, Places]:
     """Which rows are trained on, and which are held out to calibrate on.
 
     Args:
@@ -43,14 +49,18 @@ def split_rows(X: Any, seed: int, fraction: float | None, rate: float | None) ->
         seed: Of the split.
         fraction: Of the rows that is held out, if it is given.
         rate: False-alarm rate that the held-out rows are to keep, if there is one.
+        step: The feature step: one of windows holds out blocks of time, for rows held out at random would stand in
+            windows that are trained on.
     """
     n_rows = len(X)
     if not n_rows and getattr(X, "ndim", 2) == 4:
         raise InputError("there are no images; give at least 2")
     if n_rows < 2:
         raise InputError(f"training needs at least 2 rows, got n_samples={n_rows}")
-    order = np.random.RandomState(seed).permutation(n_rows)
     n_held = rows_to_hold_out(n_rows, fraction, rate)
+    if isinstance(step, Windows):
+        return step.split(X, n_held, seed)
+    order = np.random.RandomState(seed).permutation(n_rows)
     return order[n_held:], order[:n_held]
 
 
@@ -122,6 +132,13 @@ def calibration_part(rows: EncodedRows, before: Calibrated | None) -> tuple[Tens
     return held, "held-out rows"
 
 
+def calibration_layout(reader: RowReader, X: Any, learned: Places, held: Places) -> Layout | None:
+    """Of a detector of windows, which rows the windows to calibrate on are of; None of any other."""
+    if not isinstance(reader.features, Windows):
+        return None
+    return reader.layout(taken(X, held if len(held) else learned))
+
+
 @dataclass(frozen=True)
 class Job:
     """All that a training is given beside its settings, and all that makes a :class:`Fitted` of its networks."""
@@ -130,6 +147,8 @@ class Job:
     rows: EncodedRows
     calibration: tuple[Tensor, CalibratedOn]
     """Encoded rows to calibrate on, and which those are."""
+    calibration_layout: Layout | None
+    """Of a detector of windows: which rows they are of."""
     threshold: tuple[float | None, float | None]
     """False-alarm rate or contamination, of which one is None."""
     X: Any
@@ -147,13 +166,22 @@ class Job:
     def build(self, spec: PairSpec, rows: Tensor | None = None) -> Replicas:
         """Networks before training, started from these rows or from all."""
         rows = self.rows.seen if rows is None else rows
-        return Replicas.of(spec, rows, self.rows.seeds, *self.own, self.reader.surprises)
+        return Replicas.of(spec, rows, self.rows.seeds, *self.own, self.reader.novelty_columns)
 
-    def fitted(self, replicas: Replicas, spec: PairSpec, n_iter: int, history: list[dict[str, float]]) -> Fitted:
+    def fitted(
+        self,
+        replicas: Replicas,
+        spec: PairSpec,
+        n_iter: int,
+        history: list[dict[str, float]],
+        progress: FitProgress | None = None,
+    ) -> Fitted:
         """The record of networks that were trained: what they know, their calibration, the threshold."""
-        if self.reader.surprises:
+        if self.reader.novelty_columns:
             replicas.know(self.rows.learned, self.before)
-        calibrated = calibrate(replicas, self.reader.encoder, self.combine, *self.calibration)
+        if progress is not None:
+            progress.reach("calibration")
+        calibrated = calibrate(replicas, self.reader, self.combine, *self.calibration, layout=self.calibration_layout)
         rate, contamination = self.threshold
         found = Fitted(
             reader=self.reader,
@@ -180,6 +208,8 @@ def train(
     *,
     verbose: int | None = None,
     watch: Watch | None = None,
+    change: Change | None = None,
+    progress: FitProgress,
 ) -> Fitted:
     """Train, in several attempts if need be, and make the record of it.
 
@@ -190,24 +220,38 @@ def train(
         max_iter: Length of training; by the field and the number of rows if None.
         verbose: As for :class:`nrf.detect.NRFDetector`.
         watch: Looks on about once an epoch.
+        change: What is made of the default spec of a field of columns before anything is built; nothing, if not given.
+        progress: Told which stage is reached; training a network has a line of its own.
     """
     # A field of columns is many small products: a second thread costs more than it brings.
     with nullcontext() if field == "inclusive" else one_thread():
-        return _trained(job, field, training.given() | {"iterations": max_iter}, verbose, watch)
+        return _trained(job, field, training.given() | {"iterations": max_iter}, verbose, watch, change, progress)
 
 
-def _trained(job: Job, field: FieldKind, changes: dict[str, Any], verbose: int | None, watch: Watch | None) -> Fitted:
+def _trained(
+    job: Job,
+    field: FieldKind,
+    changes: dict[str, Any],
+    verbose: int | None,
+    watch: Watch | None,
+    change: Change | None,
+    progress: FitProgress,
+) -> Fitted:
     seen = job.rows.seen
     if field == "inclusive":
         if changes["iterations"] == 0:
             raise InputError("max_iter must be a whole number from 1 on in an inclusive field, which is learned; got 0")
         spec = spec_for(len(seen), tuple(seen.shape[1:]), changes, spacing_of(seen))
-        attempts: _Attempts = _Attempts(job, watch)
+        attempts: _Attempts = _Attempts(job, watch, progress)
     else:
-        attempts = _Judged(job, watch)
+        attempts = _Judged(job, watch, progress)
         columns = len(job.reader.groups or ())
         spec = field_spec(field, len(attempts.data), columns, changes, job.reader.units, job.reader.pairs)
+        spec = spec if change is None else change(spec)
     warned = list[str]()
+    if spec.train.iterations != 0:
+        progress.leave()
+    progress.reach("density")
     trained = train_replicas(
         spec,
         attempts.data,
@@ -218,7 +262,9 @@ def _trained(job: Job, field: FieldKind, changes: dict[str, Any], verbose: int |
         warn=warned.append,
     )
     attempts.end()
-    fitted = job.fitted(trained.replicas, trained.spec, trained.n_iter, attempts.history)
+    progress.reach("ranges")
+    fitted = job.fitted(trained.replicas, trained.spec, trained.n_iter, attempts.history, progress)
+    progress.reach("health")
     health = attempts.health(fitted, warned.append)
     return replace(fitted, health=health, warnings=tuple(warned))
 
@@ -226,8 +272,8 @@ def _trained(job: Job, field: FieldKind, changes: dict[str, Any], verbose: int |
 class _Attempts:
     """The attempts of a training, one after the other: their networks, and the metrics of the last one."""
 
-    def __init__(self, job: Job, watch: Watch | None) -> None:
-        self.job, self.watch = job, watch
+    def __init__(self, job: Job, watch: Watch | None, progress: FitProgress) -> None:
+        self.job, self.watch, self.progress = job, watch, progress
         self.data = job.rows.seen
         self.history: list[dict[str, float]] = []
 
@@ -256,7 +302,7 @@ class _Attempts:
 
         def untrained() -> Replicas:
             replicas = self.job.build(fitted.spec)
-            if self.job.reader.surprises:
+            if self.job.reader.novelty_columns:
                 replicas.know(self.job.rows.learned)
             return replicas
 
@@ -269,8 +315,8 @@ class _Judged(_Attempts):
 
     judge: Judge
 
-    def __init__(self, job: Job, watch: Watch | None) -> None:
-        super().__init__(job, watch)
+    def __init__(self, job: Job, watch: Watch | None, progress: FitProgress) -> None:
+        super().__init__(job, watch, progress)
         rows, units = job.rows.seen, job.reader.units
         rows = rows * rows.new_tensor(units) if units else rows
         self.parts = Parts.of(rows, job.rows.seeds[0], job.before if job.add else None)
@@ -278,6 +324,7 @@ class _Judged(_Attempts):
 
     def build(self, spec: PairSpec) -> Replicas:
         replicas = super().build(spec)
+        self.progress.reach("neighbours")
         self.judge = Judge(replicas, spec, self.parts, self.job.rows.seeds)
         return replicas
 

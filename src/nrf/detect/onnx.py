@@ -67,14 +67,14 @@ def export_onnx(detector: NRFDetector | Fitted, path: str | Path) -> None:
     seen, odd = start, None
     if reader.encoder is not None:
         seen = given = graph.taken(start, reader.encoder.learned)
-        odd = graph.total(graph.taken(start, reader.encoder.surprises))
+        odd = graph.total(graph.taken(start, reader.encoder.novelty_columns))
         if fitted.replicas.clamps:
             low, high = (graph.tensor(bound) for bound in fitted.replicas.bounds)
             seen = graph.add("Min", graph.add("Max", given, low), high)
             odd = graph.add("Add", odd, graph.total(graph.add("Abs", graph.add("Sub", given, seen))))
     values = [graph.network(module, seen) for module in potentials(fitted)]
     if odd is not None:
-        costs = fitted.replicas.surprise_costs.cpu().numpy()
+        costs = fitted.replicas.novelty_costs.cpu().numpy()
         lost = [graph.add("Mul", odd, graph.constant(np.array(cost))) for cost in costs]
         values = [graph.add("Sub", u, cost) for u, cost in zip(values, lost, strict=True)]
     total = values[0] if len(values) == 1 else graph.add("Mean", *values)

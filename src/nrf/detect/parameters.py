@@ -12,6 +12,7 @@ from torch import nn
 
 from nrf.detect.settings import Training, is_count
 from nrf.detect.tables.columns import Scaling
+from nrf.detect.windows import Windows
 from nrf.errors import InputError
 
 if TYPE_CHECKING:
@@ -56,6 +57,8 @@ def check_parameters(detector: NRFDetector) -> None:
     step = detector.features
     if step is not None and step != "auto" and not (hasattr(step, "fit") and hasattr(step, "transform")):
         raise InputError(f"features must be a transformer of scikit-learn, 'auto' or None, got {step!r}")
+    if isinstance(step, Windows) and detector.combine == "rank":
+        raise InputError("ranks are those of rows, the models see windows; with windows give combine='potential'")
     check_device(detector.device)
 
 

@@ -36,8 +36,8 @@ PRICED_ROWS = 100_000
 SLOPE_ROWS = 1000
 SMALL_WORK = 1 << 24
 """Products of weights and rows below which training stays on one thread."""
-SURPRISE_COST = 2.0
-"""What a surprise takes off the score, in distances from the median of the training rows to their lowest hundredth."""
+NOVELTY_COST = 2.0
+"""What a novelty takes off the score, in distances from the median of the training rows to their lowest hundredth."""
 ATTEMPTS = 3
 """How often training is begun, where it is unstable, before its last stable state is taken."""
 
@@ -50,18 +50,19 @@ class Replicas:
     Args:
         learner: Owns the pairs while they are trained.
         shape: Of an event.
-        surprises: Columns of a row that no network sees, as they were 0 in training. What stands there takes a fixed
-            part off the potential: a factor of the density that need not be learned, and could not be. So does what
-            a value of another column has beyond the range of training, of which the networks know nothing either.
+        novelty_columns: Columns of a row that no network sees, as they were 0 in training. What stands there takes a
+            fixed part off the potential: a factor of the density that need not be learned, and could not be. So does
+            what a value of another column has beyond the range of training, of which the networks know nothing
+            either.
     """
 
-    def __init__(self, learner: Learner, shape: Shape, surprises: Sequence[int] = ()) -> None:
-        self.learner, self.shape, self.surprises = learner, shape, list(surprises)
+    def __init__(self, learner: Learner, shape: Shape, novelty_columns: Sequence[int] = ()) -> None:
+        self.learner, self.shape, self.novelty_columns = learner, shape, list(novelty_columns)
         self.averaged: dict[str, nn.Module] = {}
         self.settled: nn.Module | None = None
-        self.surprise_costs = torch.zeros(self.count)
+        self.novelty_costs = torch.zeros(self.count)
         self.bounds = torch.tensor([[-math.inf], [math.inf]]).repeat(1, shape[0])
-        self._seen = [i for i in range(shape[0] + len(surprises)) if i not in set(surprises)]
+        self._seen = [i for i in range(shape[0] + len(novelty_columns)) if i not in set(novelty_columns)]
 
     @classmethod
     def of(
@@ -71,7 +72,7 @@ class Replicas:
         seeds: Sequence[int],
         potential: nn.Module | None = None,
         generator: LatentGenerator | None = None,
-        surprises: Sequence[int] = (),
+        novelty_columns: Sequence[int] = (),
     ) -> Replicas:
         """Fresh ones, as :meth:`nrf.runs.spec.PairSpec.build` makes them.
 
@@ -81,10 +82,10 @@ class Replicas:
             seeds: One per replica.
             potential: A module of the user's own in place of the spec's; each replica starts from a copy.
             generator: The same for the generator.
-            surprises: As for the class.
+            novelty_columns: As for the class.
         """
         learner = spec.build(data, seeds, potential=potential, generator=generator)
-        return cls(learner, tuple(data.shape[1:]), surprises)
+        return cls(learner, tuple(data.shape[1:]), novelty_columns)
 
     @property
     def count(self) -> int:
@@ -117,11 +118,11 @@ class Replicas:
     def seen(self, rows: Tensor) -> Tensor:
         """What the networks see of the rows."""
         if self._seen == list(range(len(self._seen))):
-            return rows[:, : len(self._seen)] if self.surprises else rows
+            return rows[:, : len(self._seen)] if self.novelty_columns else rows
         return rows[:, self._seen]
 
     def know(self, rows: Tensor, before: Replicas | None = None) -> None:
-        """Set, from training rows, in which ranges values are known and what a surprise costs.
+        """Set, from training rows, in which ranges values are known and what a novelty costs.
 
         Args:
             rows: Those rows.
@@ -134,7 +135,7 @@ class Replicas:
         self.bounds = torch.stack([low, high]).cpu()
         u = self._learned_potentials(seen[:PRICED_ROWS])
         least, middle = (torch.quantile(u, q, dim=1) for q in (0.01, 0.5))
-        self.surprise_costs = (SURPRISE_COST * (middle - least)).clamp_min(1.0).cpu()
+        self.novelty_costs = (NOVELTY_COST * (middle - least)).clamp_min(1.0).cpu()
 
     def potentials(self, rows: Tensor) -> Tensor:
         """The potential of each row under each replica, ``(replicas, rows)``."""
@@ -159,14 +160,14 @@ class Replicas:
 
     def _potentials_of(self, still: nn.Module, rows: Tensor) -> Tensor:
         seen = self.seen(rows)
-        if not self.surprises:
+        if not self.novelty_columns:
             return self._learned_of(still, seen)
         known = self._known(seen)
-        odd = rows[:, self.surprises].sum(1)
+        odd = rows[:, self.novelty_columns].sum(1)
         if self.clamps:
             odd = odd + (seen - known).abs_().sum(1)
         u = self._learned_of(still, known)
-        return u - self.surprise_costs.to(u)[:, None] * odd
+        return u - self.novelty_costs.to(u)[:, None] * odd
 
     def gradient(self, still: nn.Module, rows: Tensor) -> Tensor:
         """Gradient of the mean potential of the replicas, by row.
@@ -176,15 +177,15 @@ class Replicas:
             rows: Where.
         """
         n, seen = self.count, self.seen(rows)
-        known = self._known(seen) if self.surprises else seen
+        known = self._known(seen) if self.novelty_columns else seen
         repeated = known.repeat(n, *(1,) * (seen.ndim - 1))
         found = gradient(still, repeated).reshape(n, *seen.shape).mean(0)
-        if not self.surprises:
+        if not self.novelty_columns:
             return found
-        cost = self.surprise_costs.mean().to(rows)
+        cost = self.novelty_costs.mean().to(rows)
         whole = torch.empty_like(rows)
         whole[:, self._seen] = torch.where(seen == known, found, -cost * (seen - known).sign())
-        whole[:, self.surprises] = -cost
+        whole[:, self.novelty_columns] = -cost
         return whole
 
     def tolerance(self, rows: Tensor, potentials: Tensor, sizes: Tensor | float) -> float:
@@ -226,7 +227,9 @@ class Replicas:
 
     def _learned_of(self, potential: nn.Module, rows: Tensor) -> Tensor:
         n, length = self.count, len(rows)
-        if length < SMALL_CHUNK:  # always products of one kind, or a row's score would hang on its company, by rounding
+        if (
+            length < SMALL_CHUNK
+        ):  # always products of one kind, or a row's score would depend on its company, by rounding
             rows = torch.cat([rows, rows.new_zeros(SMALL_CHUNK - length, *rows.shape[1:])])
         values: Tensor = potential(rows if n == 1 else rows.repeat(n, *(1,) * (rows.ndim - 1)))
         return values.reshape(n, len(rows))[:, :length]
@@ -249,7 +252,7 @@ class Replicas:
         tensors |= {f"averaged/{n}/{k}": v for n, m in self.averaged.items() for k, v in m.state_dict().items()}
         if self.settled is not None:
             tensors |= {f"settled/potential/{k}": v for k, v in self.settled.state_dict().items()}
-        tensors |= {"surprise_costs": self.surprise_costs, "bounds": self.bounds}
+        tensors |= {"surprise_costs": self.novelty_costs, "bounds": self.bounds}
         return {"shape": self.shape, "count": self.count, "tensors": {k: v.cpu() for k, v in tensors.items()}}
 
     @classmethod
@@ -259,15 +262,15 @@ class Replicas:
         spec: PairSpec,
         potential: nn.Module | None,
         generator: LatentGenerator | None,
-        surprises: Sequence[int],
+        novelty_columns: Sequence[int],
         device: str = "cpu",
     ) -> Replicas:
         """Replicas with the values :meth:`packed` gave."""
         blank = torch.zeros(2, *packed["shape"], device=device)
         config: Any = spec.potential
         plain = replace(spec, potential=replace(config, data_init=False))
-        found = cls.of(plain, blank, range(packed["count"]), potential, generator, surprises)
-        found.surprise_costs, found.bounds = (packed["tensors"][name] for name in ("surprise_costs", "bounds"))
+        found = cls.of(plain, blank, range(packed["count"]), potential, generator, novelty_columns)
+        found.novelty_costs, found.bounds = (packed["tensors"][name] for name in ("surprise_costs", "bounds"))
         kept = {key.split("/")[1] for key in packed["tensors"] if key.startswith("averaged/")}
         found.averaged = {name: copy_of(found.learner.modules[name]) for name in sorted(kept)}
         for kind, modules in (("last", found.learner.modules), ("averaged", found.averaged)):
@@ -348,6 +351,10 @@ def train_replicas(
         on_log: As for :meth:`nrf.training.Trainer.fit`.
         warn: Takes the warning.
     """
+    if spec.train.iterations == 0:  # nothing to train, so no optimisers, which take a second to import
+        replicas = build(spec)
+        _require_finite(replicas, data)
+        return TrainedReplicas(replicas, spec, 0)
     quiet, piped = verbose is not None and not verbose, bool(verbose)
     for attempt in range(ATTEMPTS):
         replicas = build(spec)

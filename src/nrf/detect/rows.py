@@ -18,6 +18,7 @@ from nrf.detect.pixels import PixelScale
 from nrf.detect.tables.columns import Scaling
 from nrf.detect.tables.frame import Frame, as_columns, in_common_form, names_of, read_columns
 from nrf.detect.tables.schema import Schema
+from nrf.detect.windows import Layout, Windows
 from nrf.errors import InputError
 from nrf.fields import PairTree
 
@@ -68,6 +69,10 @@ class RowReader:
             pixels = PixelScale.fit(X)
             X = pixels.encode(X)
         step = components_for(X) if features == "auto" else features
+        if isinstance(step, Windows) and (categorical or keep):
+            raise InputError(
+                "windows have columns of their own names; leave out categorical and keep, and give levels as text"
+            )
         if step is not None:
             fitted = clone(step).fit(X)
             X = fitted.transform(X)
@@ -77,9 +82,9 @@ class RowReader:
         return cls(encoder, pixels, fitted, device)
 
     @property
-    def surprises(self) -> list[int]:
+    def novelty_columns(self) -> list[int]:
         """Encoded columns that no network sees."""
-        return [] if self.encoder is None else self.encoder.surprises
+        return [] if self.encoder is None else self.encoder.novelty_columns
 
     @property
     def units(self) -> tuple[float, ...]:
@@ -104,6 +109,15 @@ class RowReader:
     def groups(self) -> list[slice] | None:
         """Which outputs encode a column of the table; None for images."""
         return None if self.encoder is None else [group for _, group in self.encoder.groups]
+
+    def layout(self, X: Any) -> Layout | None:
+        """Which rows stand in which window, where the networks see windows; None where they see rows."""
+        return self.features.layout(X) if isinstance(self.features, Windows) else None
+
+    def to_rows(self, values: NDArray[np.floating], X: Any) -> NDArray[np.float64]:
+        """Values of what the networks have seen of these rows, one for each row: NaN for a row in no window."""
+        layout = self.layout(X)
+        return np.asarray(values, np.float64) if layout is None else layout.to_rows(values, self.features.how)
 
     def prepared(self, X: Any) -> Any:
         """Checked rows after the feature step."""

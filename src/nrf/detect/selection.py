@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from nrf.deprecation import former_names
 from nrf.detect.tables.frame import Frame, as_array, as_columns, in_common_form, is_table
 from nrf.detect.tables.schema import Schema
 from nrf.errors import InputError
@@ -40,12 +41,12 @@ def labelled_auroc(scores: Floats, y: Any) -> float:
     return auroc(scores, (~normal).astype(np.int64))
 
 
-def made_anomalies(rows: Tensor, seed: int = 0, groups: Sequence[slice] | None = None) -> dict[str, Tensor]:
+def synthetic_anomalies(rows: Tensor, seed: int = 0, groups: Sequence[slice] | None = None) -> dict[str, Tensor]:
     """Five kinds of anomalies from encoded normal rows.
 
     ``shuffled``: each column from another row, which keeps every column's distribution and breaks what ties them.
     With ``groups`` what encodes a column of the table stays together, so that a row has one level of a category, not
-    none or three, which would be told too easily.
+    none or three, which would be recognised too easily.
     ``uniform``: anywhere in the range of each column. ``noised``: 1.5 standard deviations of noise on a third of them.
     ``outward``: twice as far from the median, for a score that is as high outside as inside is of no use.
     ``apart``: away from the nearest other row by 0.7 of the distance, too little to leave a cluster, enough to thin it.
@@ -68,7 +69,7 @@ def made_anomalies(rows: Tensor, seed: int = 0, groups: Sequence[slice] | None =
     return {name: value.reshape(rows.shape).to(rows.device) for name, value in made.items()}
 
 
-def made_images(images: Tensor, seed: int = 0) -> dict[str, Tensor]:
+def synthetic_images(images: Tensor, seed: int = 0) -> dict[str, Tensor]:
     """Five kinds of anomalies from normal images ``(n, channels, side, side)``.
 
     ``turned`` by a quarter. ``blended``: the mean of two. ``noised``: with noise of a quarter of the range, within it.
@@ -110,7 +111,7 @@ def _nearest(flat: Tensor) -> Tensor:
 def synthetic_auroc(detector: Any, X: Any, y: Any = None, *, seed: int = 0) -> float:
     """Mean AUROC of normal rows against anomalies made of them: a criterion for settings that needs no labels.
 
-    Rows of a table against :func:`made_anomalies`, images against :func:`made_images`.
+    Rows of a table against :func:`synthetic_anomalies`, images against :func:`synthetic_images`.
 
     It has the form of a scorer: ``GridSearchCV(NRFDetector(), grid, scoring=synthetic_auroc, error_score="raise")``.
     Without the last word scikit-learn turns errors of a scorer into NaN and a warning, and the search goes on.
@@ -136,7 +137,7 @@ def synthetic_auroc(detector: Any, X: Any, y: Any = None, *, seed: int = 0) -> f
         normal, made = _scores_of_encoded(detector, X, seed)
     elif hasattr(detector, "score_samples"):
         normal = _scores(detector, X)
-        made = [_scores(detector, rows) for rows in _made_like(X, seed)]
+        made = [_scores(detector, rows) for rows in _synthetic_like(X, seed)]
     else:
         last = detector.steps[-1][1] if hasattr(detector, "steps") else detector
         raise InputError(
@@ -160,21 +161,21 @@ def _scores_of_encoded(detector: NRFDetector, X: Any, seed: int) -> tuple[Floats
 
 
 def anomalies_of(rows: Tensor, seed: int = 0, groups: Sequence[slice] | None = None) -> dict[str, Tensor]:
-    """:func:`made_anomalies` of encoded rows of a table, :func:`made_images` of images."""
-    return made_images(rows, seed) if rows.ndim == 4 else made_anomalies(rows, seed, groups)
+    """:func:`synthetic_anomalies` of encoded rows of a table, :func:`synthetic_images` of images."""
+    return synthetic_images(rows, seed) if rows.ndim == 4 else synthetic_anomalies(rows, seed, groups)
 
 
 def _scores(detector: Any, X: Any) -> Floats:
     return np.asarray(detector.score_samples(X), dtype=np.float64)
 
 
-def _made_like(X: Any, seed: int) -> list[Any]:
+def _synthetic_like(X: Any, seed: int) -> list[Any]:
     """Anomalies made of rows, in the form of the rows."""
     X = in_common_form(X)
     if np.ndim(X) == 4:
         _require_rows(len(X))
         images = np.asarray(X)
-        made = made_images(torch.from_numpy(images.astype(np.float32)), seed)
+        made = synthetic_images(torch.from_numpy(images.astype(np.float32)), seed)
         return [x.numpy().astype(images.dtype) for x in made.values()]
     frame = as_columns(X)
     _require_rows(frame.n_rows)
@@ -183,7 +184,7 @@ def _made_like(X: Any, seed: int) -> list[Any]:
         # None is hashed: there is no way back. Anomalies are the same whatever the scaling of a detector is.
         encoder = Schema.fit(frame, max_levels=max(2, frame.n_rows), scaling="quartiles")
     groups = [group for _, group in encoder.groups]
-    made = made_anomalies(torch.from_numpy(encoder.encode(frame)), seed, groups)
+    made = synthetic_anomalies(torch.from_numpy(encoder.encode(frame)), seed, groups)
     return [_decoded(encoder, rows.numpy(), frame, X) for rows in made.values()]
 
 
@@ -229,3 +230,12 @@ def _series_like(column: Any, values: list[Any]) -> Any:
 def _require_rows(count: int) -> None:
     if count < 2:
         raise InputError(f"anomalies are made of at least two normal rows, got {count}")
+
+
+__getattr__ = former_names(
+    __name__,
+    {
+        "made_anomalies": "nrf.detect.selection.synthetic_anomalies",
+        "made_images": "nrf.detect.selection.synthetic_images",
+    },
+)

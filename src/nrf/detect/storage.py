@@ -59,6 +59,8 @@ from nrf.runs.spec import PairSpec
 
 FORMAT, VERSION, OLDEST = "nrf-detector", 4, 3
 WEIGHTS, DESCRIPTION = "weights.safetensors", "detector.json"
+CARD, CARD_MARK = "card.md", "<!-- nrf model card -->"
+"""A model card beside a detector, and its first line."""
 MOST_LOOKED_AT = 2**20
 FIELDS = {
     "format",
@@ -73,6 +75,7 @@ FIELDS = {
     "combine",
     "threshold_rule",
     "split_seed",
+    "n_rows",
     "n_iter",
     "health",
     "file_columns",
@@ -91,6 +94,7 @@ DEFAULTS: dict[str, Any] = {
     "threshold_rule": None,
     "features": None,
     "split_seed": 0,
+    "n_rows": None,
     "n_iter": None,
     "health": None,
     "file_columns": None,
@@ -141,7 +145,11 @@ def is_free(path: str | Path) -> bool:
 
 
 def _is_ours(path: Path) -> bool:
-    """Whether it is a file of weights, or one that was being written."""
+    """Whether it is a file of weights, a card of a detector, or one that was being written."""
+    if path.name == CARD:
+        with suppress(OSError), path.open("rb") as file:
+            return file.read(len(CARD_MARK)) == CARD_MARK.encode()
+        return False
     if path.name == WEIGHTS:  # a name that others give too
         with suppress(OSError), path.open("rb") as file:
             return b'"calibration/scores"' in file.read(MOST_LOOKED_AT)
@@ -190,6 +198,7 @@ def _packed(fitted: Fitted, parameters: Mapping[str, Any]) -> tuple[bytes, bytes
         "combine": fitted.combine,
         "threshold_rule": {name: getattr(fitted.rule, name) for name in ("kind", "rate", "tolerance")},
         "split_seed": fitted.provenance.split_seed,
+        "n_rows": fitted.provenance.n_rows,
         "encoder": None if reader.encoder is None else reader.encoder.to_json(),
         "pixels": None if reader.pixels is None else to_json(reader.pixels),
         "recipe": to_json(fitted.spec),
@@ -297,7 +306,7 @@ def _built(
     check_tensors(tensors, spec, shape, count, own, encoder)
     networks = {k: v for k, v in tensors.items() if not k.startswith(("calibration/", "features/"))}
     packed = {"shape": shape, "count": count, "tensors": networks}
-    replicas = Replicas.unpacked(packed, spec, *own, reader.surprises, device)
+    replicas = Replicas.unpacked(packed, spec, *own, reader.novelty_columns, device)
     check_potential(replicas, encoder)
     calibrated = _calibrated(tensors, count, description["calibrated_on"], device)
     names, file, n_iter = (description[name] for name in ("feature_names_in", "file_columns", "n_iter"))
@@ -317,6 +326,7 @@ def _built(
             description["versions"],
             description["split_seed"],
             FileColumns() if file is None else from_json(FileColumns, file, "file_columns"),
+            None if description["n_rows"] is None else whole(description, "n_rows", 1),
         ),
     )
 

@@ -253,7 +253,9 @@ def test_rare_levels_share_an_output_that_new_ones_have_too():
     assert encoder.output_names[:5] == ("c=a", "c=b", f"c {RARE}", "c (missing)", f"c {UNSEEN}")
     out = encoder.encode(pd.DataFrame({"c": ["a", "r3", "never seen", None]}))
     assert out[:, :5].tolist() == [[1, 0, 0, 0, 0], [0, 0, 1, 0, 0], [0, 0, 1, 0, 0], [0, 0, 0, 1, 0]]
-    assert (out[:, encoder.surprises] == 0).all()
+    assert (out[:, encoder.novelty_columns] == 0).all()
+    with pytest.warns(DeprecationWarning, match=r"Schema\.novelty_columns"):
+        assert encoder.surprises == encoder.novelty_columns
     assert encoder.decode(out[2])["c"] == RARE
     without = Schema.fit(table[:-1]).encode(pd.DataFrame({"c": [None, "never seen"]}))
     assert without.tolist() == [[0, 0, 0, 1, 1], [0, 0, 1, 0, 0]]  # missing is new, another level is not
@@ -295,7 +297,7 @@ def test_many_levels_are_hashed_without_the_rare_ones():
     out = encoder.encode(pd.DataFrame({"tailnum": [counts.index[0], counts.index[-1], "never seen"], "x": 0.0}))
     assert np.square(out[:, :32]).sum(axis=1).round(6).tolist() == [1, 0, 0]
     assert out[:, 32].tolist() == [0, 1, 1]
-    assert (out[:, encoder.surprises] == 0).all()
+    assert (out[:, encoder.novelty_columns] == 0).all()
     assert encoder.decode(out[0])["tailnum"] == counts.index[0]
     few = Schema.fit(table, max_levels=int((counts >= 5).sum())).columns[0]
     assert (few.hashed_buckets, few.rare) == (None, True)

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nrf.detect import NRFDetector, SchemaError, false_discoveries
+from nrf.detect.tables import files
 from nrf.detect.tables import readers as readers_module
 from nrf.detect.tables.files import batches, column_names
 from nrf.detect.tables.stream import _Tally, read_table, score_stream
@@ -108,6 +109,13 @@ def test_batches_of_one_row(detector, tmp_path):
     assert score_stream(detector, source, tmp_path / "s.csv", batch_rows=1).rows == 5
     want = detector.score_samples(table(5))
     np.testing.assert_allclose(read(tmp_path / "s.csv")["score"], want, rtol=1e-4, atol=1e-5)
+
+
+def test_batches_of_wide_files_have_fewer_rows(detector, tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "BATCH_VALUES", 1500 * len(table(1).column_names))
+    parquet.write_table(table(4000), tmp_path / "x.parquet")
+    sizes = [batch.table.num_rows for batch in batches(detector.encoder_, tmp_path / "x.parquet")]
+    assert sizes == [1500, 1500, 1000]
 
 
 def test_csv_and_parquet_outputs_hold_the_same(detector, tmp_path):
@@ -537,7 +545,7 @@ BROKEN = {
     "header without end": ("x.csv", HEADER.strip().encode(), "has a header, but no rows"),
     "header not utf-8": ("x.csv", b"am\xf8unt\n1\n", "the header is not UTF-8"),
     "utf-16": ("x.csv", (HEADER + ROW).encode("utf-16"), "the header is not UTF-8"),
-    "separators": ("x.csv", b"a;b|c\n1,2\n", "cannot be told what separates the columns"),
+    "separators": ("x.csv", b"a;b|c\n1,2\n", "it is not clear what separates the columns"),
     "no header": ("x.csv", b"1.5,2\n3.5,4\n", "holds numbers, not names"),
     "names twice": ("x.csv", b"a,b,a\n1,2,3\n", "used more than once: 'a'"),
     "open quote": ("x.csv", (HEADER + ROW * 3 + '1,2,3,"Oslo,true,\n' + ROW).encode(), r"row 4 has \d|never closed"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -54,23 +55,24 @@ class Dialect:
             raise InputError(f"{self.decimal!r} cannot be the decimal point and separate thousands, too")
 
 
-def sniffed(path: Path, known: str | None = None) -> str:
+def sniffed(path: Path, known: str | None = None, opened: Callable[[Path], IO[str]] | None = None) -> str:
     """What separates the cells of a CSV file, by its header and first rows.
 
     Args:
         path: The file.
         known: What it was in the training file: so it is here, if that is possible.
+        opened: Gives the text, where it is not that of the file.
 
     Raises:
         InputError: Several would do, and none is known.
     """
-    usual = known or ","
-    with text_of(path) as text:
+    usual, opened = known or ",", opened or text_of
+    with opened(path) as text:
         header = next((line for line in text if line.strip()), "")
     there = [c for c in dict.fromkeys([usual, *SEPARATORS]) if c in header]
     if there in ([], [usual]):
         return usual
-    even = [c for c in there if _is_even(path, c)]
+    even = [c for c in there if _is_even(path, c, opened)]
     if known in even:
         return usual
     if len(even) > 1:
@@ -80,7 +82,7 @@ def sniffed(path: Path, known: str | None = None) -> str:
         return even[0]
     if usual in there or len(there) == 1:  # the row that does not fit is named when it is read
         return usual if usual in there else there[0]
-    raise InputError(f"{path}: it cannot be told what separates the columns of {header.strip()[:60]!r}; give --sep")
+    raise InputError(f"{path}: it is not clear what separates the columns of {header.strip()[:60]!r}; give --sep")
 
 
 def named(separator: str) -> str:
@@ -88,10 +90,10 @@ def named(separator: str) -> str:
     return {"\t": "tabs", " ": "blanks"}.get(separator, f"'{separator}'")
 
 
-def _is_even(path: Path, separator: str) -> bool:
+def _is_even(path: Path, separator: str, opened: Callable[[Path], IO[str]]) -> bool:
     """Whether all of the first rows have as many cells as the header, more than one."""
     try:
-        with text_of(path) as text:
+        with opened(path) as text:
             rows = csv.reader(text, delimiter=separator)
             widths = {len(row) for row in islice(filter(None, rows), LOOKED_AT)}
     except csv.Error:

@@ -23,6 +23,7 @@ from nrf.detect.tables.matching import SchemaError
 from nrf.detect.tables.odd import settled
 from nrf.detect.tables.readers import (
     BATCH_ROWS,
+    BATCH_VALUES,
     CSV,
     PARQUET,
     bad_bytes,
@@ -156,7 +157,7 @@ def _typed_csv(
             if found.values is not None:
                 table = table.set_column(i, field.name, found.values)
     if codes:
-        shown = _listed(codes)
+        shown = listed_names(codes)
         said.append(f"{path}: numbers with leading zeros are codes and read as strings, as they are written: {shown}")
     for line in said:
         warnings.warn(line, stacklevel=4)
@@ -183,7 +184,7 @@ def batches(
         label: A column to hand over beside the table.
         ids: Columns to hand over as they are; if not given, those of the training file that this one has too.
         known: Columns of the training file that are no features: they are passed over where they are.
-        batch_rows: Rows per batch.
+        batch_rows: Rows per batch, at most; fewer where there are many columns.
         dialect: How a CSV file is written; if not given, like the training file.
     """
     path = Path(path)
@@ -195,7 +196,7 @@ def batches(
     for name in ids or ():
         _require(path, name, names)
     ids = tuple(name for name in (known.ids if ids is None else dict.fromkeys(ids)) if name in names)
-    found = _found(schema, path, names, drop, label, {*ids, *known.names})
+    found = found_columns(schema, path, names, drop, label, {*ids, *known.names})
     return _batches(schema, path, names, found, label, ids, batch_rows, dialect)
 
 
@@ -211,6 +212,7 @@ def _batches(
 ) -> Generator[Batch, None, None]:
     wanted = list(dict.fromkeys([*found.values(), *([label] if label is not None else []), *ids]))
     pa, first, told = arrow(), 1, set[str]()
+    batch_rows = min(batch_rows, max(1024, BATCH_VALUES // max(1, len(wanted))))
     for part, share in parts(path, names, wanted, batch_rows, dialect):
         labels = None if label is None else part[label].cast(pa.string())
         if labels is not None and is_csv(path):
@@ -274,10 +276,10 @@ def _without(path: Path, names: list[str], drop: Sequence[str]) -> list[str]:
 
 def _require(path: Path, name: str, names: list[str]) -> None:
     if name not in names:
-        raise InputError(f"{path}: has no column {name!r}; its columns are {_listed(names)}")
+        raise InputError(f"{path}: has no column {name!r}; its columns are {listed_names(names)}")
 
 
-def _found(
+def found_columns(
     schema: Schema, path: Path, names: list[str], drop: Sequence[str], label: str | None, others: set[str]
 ) -> dict[str, str]:
     """For each column the schema is read for, the name of the file's column.
@@ -306,16 +308,17 @@ def _found(
             f"{path}: has {len(there)} columns, the detector was fitted on {len(schema.columns)}; "
             "give the same ones in the same order, and leave others out with --drop"
         )
-    wrong = [f"columns missing: {_listed(match.missing)}"] if match.missing else []
+    wrong = [f"columns missing: {listed_names(match.missing)}"] if match.missing else []
     if match.extra:
-        wrong.append(f"columns that were not there at fit: {_listed(match.extra)}; leave them out with --drop")
+        wrong.append(f"columns that were not there at fit: {listed_names(match.extra)}; leave them out with --drop")
     if wrong:
         raise SchemaError(f"{path}: {'; '.join(wrong)}")
     read = (column.name for column in schema.columns if column.is_read and column.name in match.places)
     return {name: there[match.places[name]] for name in read if there[match.places[name]] != label}
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed_names(names: Sequence[str]) -> str:
+    """Names for a message, the first eight of them."""
     shown = ", ".join(map(repr, names[:8]))
     return f"{shown} and {len(names) - 8} more" if len(names) > 8 else shown
 

@@ -125,7 +125,7 @@ def read_columns(data: Any, names: Sequence[str] | None = None) -> Frame:
     if matrix is not None:
         return replace(_matrix_frame(matrix, columns, "table"), given=table)
     read = [_read_series(table[name]) for name in columns]
-    return replace(_gather(columns, len(table), "table", read), given=table)
+    return replace(gathered(columns, len(table), "table", read), given=table)
 
 
 def in_common_form(data: Any) -> Any:
@@ -254,7 +254,7 @@ def _read_array(array: Array, names: Sequence[str] | None) -> Frame:
     if array.dtype.kind in "iuf":
         return _matrix_frame(array, columns, source)
     read = [read_vector(values) for values in array.T]
-    return _gather(columns, len(array), source, read)
+    return gathered(columns, len(array), source, read)
 
 
 def _matrix_frame(matrix: Array, names: tuple[str, ...], source: Source) -> Frame:
@@ -328,7 +328,8 @@ def _pandas_matrix(table: nw.DataFrame[Any]) -> Array | None:
     return np.asarray(native.to_numpy()) if plain else None
 
 
-def _gather(names: tuple[str, ...], n_rows: int, source: Source, read: list[Read]) -> Frame:
+def gathered(names: tuple[str, ...], n_rows: int, source: Source, read: list[Read]) -> Frame:
+    """A frame of columns that were read one by one."""
     problems: dict[str, str] = {}
     arrays = []
     for name, column in zip(names, read, strict=True):

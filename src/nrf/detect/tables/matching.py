@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +14,22 @@ from nrf.errors import InputError
 
 
 class SchemaError(InputError):
-    """A table does not have the columns, or the kinds of columns, that a schema was fitted on."""
+    """A table does not have the columns, or the kinds of columns, that a schema was fitted on.
+
+    Args:
+        message: All that is wrong.
+        columns: The same column by column, where it is known.
+    """
+
+    def __init__(self, message: str, columns: Mapping[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.columns = dict(columns or {})
+
+    @classmethod
+    def of(cls, columns: Mapping[str, str]) -> SchemaError:
+        """The error that lists what is wrong with some columns."""
+        lines = "".join(f"\n- {problem}" for problem in columns.values())
+        return cls(f"the table does not fit the one the encoder was fitted on:{lines}", columns)
 
 
 @dataclass(frozen=True)
@@ -44,6 +59,11 @@ class Match:
             tuple(column.name for column in columns if column.kept and column.name not in there),
             tuple(name for name in names if name not in known),
         )
+
+    def problems(self) -> dict[str, str]:
+        """What is wrong, by column."""
+        wrong = {name: f"column {name!r} is not in the table; add it" for name in self.missing}
+        return wrong | {name: f"column {name!r} was not there at fit; remove it" for name in self.extra}
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,6 +1,6 @@
 """Columns of a training file that are numbers or dates but for some cells.
 
-Arrow takes a column for strings if one cell is no number. Then every value it has not met is a surprise: a stray dash
+Arrow takes a column for strings if one cell is no number. Then every value it has not met is a novelty: a stray dash
 would make nearly all later rows anomalies. So a column that is nearly all numbers, dates or times of day stays one: the
 usual words for a missing value are read as such, which is said, and other cells are refused.
 """

@@ -6,7 +6,7 @@ import csv
 import gzip
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -17,6 +17,9 @@ from nrf.errors import InputError
 
 CSV, PARQUET = (".csv", ".csv.gz"), (".parquet",)
 BATCH_ROWS = 65_536
+"""Rows read at a time."""
+BATCH_VALUES = 1 << 21
+"""Values read at a time: fewer rows of a wide file."""
 SMALLEST_BLOCK, LARGEST_BLOCK = 1 << 22, 1 << 28
 """Bytes of a CSV file that are parsed in one go; a row must be shorter."""
 
@@ -82,8 +85,8 @@ def _unpacked(path: Path, file: IO[bytes]) -> IO[bytes] | gzip.GzipFile:
     return gzip.open(file) if path.name.lower().endswith(".gz") else file
 
 
-def csv_header(path: Path, separator: str) -> list[str]:
-    with text_of(path) as text:
+def csv_header(path: Path, separator: str, opened: Callable[[Path], IO[str]] = text_of) -> list[str]:
+    with opened(path) as text:
         names = next((row for row in csv.reader(text, delimiter=separator) if row), None)
     if names is None:
         raise InputError(f"{path}: is empty")

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nrf import config
+from nrf.deprecation import deprecated
 from nrf.detect.tables.columns import (
     KINDS,
     AnyColumn,
@@ -205,15 +206,21 @@ class Schema:
         return (*(name for c in self.kept_columns for name in c.outputs), UNEXPECTED)
 
     @cached_property
-    def surprises(self) -> list[int]:
+    def novelty_columns(self) -> list[int]:
         """Outputs that are 0 in all training rows, of novelties: unseen levels, and the count at the end."""
         parts = zip(self.kept_columns, self._starts, strict=False)
         return [*(start + i for c, start in parts for i in c.novelty_outputs), self.n_outputs - 1]
 
+    @property
+    def surprises(self) -> list[int]:
+        """The former name of ``novelty_columns``."""
+        deprecated("Schema.surprises", "Schema.novelty_columns")
+        return self.novelty_columns
+
     @cached_property
     def learned(self) -> list[int]:
         """The other outputs: those in which training rows differ, and from which a model can learn."""
-        odd = set(self.surprises)
+        odd = set(self.novelty_columns)
         return [i for i in range(self.n_outputs) if i not in odd]
 
     @property
@@ -316,8 +323,7 @@ class Schema:
                 "the encoder was fitted on a table with columns that are not numeric, and an array has no names to "
                 "find them by; give a data frame"
             )
-        wrong = [f"column {name!r} is not in the table; add it" for name in match.missing]
-        wrong += [f"column {name!r} was not there at fit; remove it" for name in match.extra]
+        wrong = match.problems()
         for column in self.kept_columns:
             if column.name not in match.places:
                 continue
@@ -325,11 +331,10 @@ class Schema:
             problem = frame.problems.get(frame.names[i])
             if problem is None and not column.takes(frame.kinds[i]):
                 problem = column.misfit(frame.kinds[i], frame.column(i))
-            wrong += [problem] if problem else []
+            if problem:
+                wrong[column.name] = problem
         if wrong:
-            raise SchemaError(
-                "the table does not fit the one the encoder was fitted on:" + "".join(f"\n- {w}" for w in wrong)
-            )
+            raise SchemaError.of(wrong)
         return MatchedFrame(frame, match.places, is_matrix=frame.matrix is not None and self.is_numeric)
 
     def _frame(self, table: Any) -> Frame:

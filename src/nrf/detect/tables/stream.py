@@ -19,17 +19,17 @@ from numpy.typing import NDArray
 
 from nrf.detect.calibration import warn_if_too_few
 from nrf.detect.tables.dialect import Dialect
-from nrf.detect.tables.files import Batch, batches, read_table
+from nrf.detect.tables.files import Batch, read_table
 from nrf.detect.tables.readers import BATCH_ROWS
-from nrf.detect.tables.schema import Schema
 from nrf.detect.tables.texts import arrow
+from nrf.detect.tables.whole import batches_for, table_schema
 from nrf.errors import InputError
 from nrf.files import replaced, require_output
 
 if TYPE_CHECKING:
     from nrf.detect.detector import NRFDetector
 
-__all__ = ["Extreme", "StreamSummary", "read_table", "score_batch", "score_stream", "table_schema"]
+__all__ = ["Extreme", "StreamSummary", "batches_for", "read_table", "score_batch", "score_stream", "table_schema"]
 
 Floats = NDArray[np.float64]
 OnBatch = Callable[[int, float], object]
@@ -83,7 +83,8 @@ def score_stream(
 
     The output has the columns ``row`` (from 1), ``score`` (high = normal), ``p_value`` and ``anomaly`` (0 or 1), and
     before them those that say which row is which, ``id_row`` if one of them is called ``row``. It appears when it is
-    whole: an error leaves what was there before. A symbolic link is replaced, not what it points to.
+    whole: an error leaves what was there before. A symbolic link is replaced, not what it points to. A detector of
+    windows reads the whole file at once; rows in no window have neither score nor p-value.
 
     Args:
         detector: A fitted detector of tables.
@@ -91,7 +92,7 @@ def score_stream(
             that were no features (the label, for one) may be there or not.
         out: Where to write, ``.csv`` or ``.parquet``.
         drop: Columns of the source to pass over.
-        batch_rows: Rows per batch.
+        batch_rows: Rows per batch, at most; fewer where there are many columns.
         fdr: Flag rows by Benjamini–Hochberg over the whole file, so that of the flagged ones at most this share is
             expected to be normal; by the detector's threshold if not given.
         on_batch: Called after each batch with the number of rows and the share of the file done.
@@ -100,7 +101,7 @@ def score_stream(
         dialect: How a CSV file is written; if not given, like the training file.
     """
     source, out = Path(source), Path(out)
-    schema = table_schema(detector)
+    table_schema(detector)
     _check_places(source, out)
     if fdr is not None:
         if not 0 < fdr < 1:
@@ -108,8 +109,7 @@ def score_stream(
         warn_if_too_few(len(detector.calibration_.scores), fdr)
     if top < 0:
         raise InputError(f"top must be 0 or more, got {top}")
-    known = detector.file_columns_
-    parts = batches(schema, source, drop=drop, ids=ids, known=known, batch_rows=batch_rows, dialect=dialect)
+    parts = batches_for(detector, source, drop=drop, ids=ids, batch_rows=batch_rows, dialect=dialect)
     tally, lowest = _Tally(len(detector.calibration_.scores)), _Lowest(top)
     with (
         closing(parts),
@@ -157,32 +157,23 @@ def score_batch(detector: NRFDetector, batch: Batch) -> Floats:
             raise type(error)(f"rows {batch.first} to {batch.last}: {error}") from error
 
 
-def table_schema(detector: NRFDetector) -> Schema:
-    """The schema of a fitted detector of tables."""
-    from sklearn.utils.validation import check_is_fitted
-
-    check_is_fitted(detector)
-    if detector.encoder_ is None or detector.pixels_ is not None:
-        raise InputError("this detector is one of images, which CSV and Parquet files do not hold")
-    if detector.features_ is not None:
-        raise InputError("this detector makes columns of its own of the rows (features=): score them from Python")
-    return detector.encoder_
-
-
 class _Tally:
     """What is counted on the way. A p-value is k/(n + 1), so a count for each k is all Benjamini–Hochberg needs."""
 
     def __init__(self, n_calibration: int) -> None:
         self.counts = np.zeros(n_calibration + 2, dtype=np.int64)
-        self.lowest, self.highest = np.inf, -np.inf
+        self.lowest, self.highest, self.unscored = np.inf, -np.inf, 0
 
     @property
     def rows(self) -> int:
-        """Rows so far."""
-        return int(self.counts.sum())
+        """Rows so far, those without a score too."""
+        return int(self.counts.sum()) + self.unscored
 
     def add(self, scores: Floats, p_values: Floats) -> None:
         """Count a batch in."""
+        scored = ~np.isnan(scores)
+        self.unscored += int((~scored).sum())
+        scores, p_values = scores[scored], p_values[scored]
         places = np.rint(p_values * (len(self.counts) - 1)).astype(np.int64)
         self.counts += np.bincount(places, minlength=len(self.counts))
         self.lowest = min(self.lowest, float(scores.min()))
@@ -192,7 +183,7 @@ class _Tally:
         """The p-value up to which rows are flagged, as :func:`nrf.detect.false_discoveries` does; 0 if none is."""
         seen = np.flatnonzero(self.counts)
         p_values = seen / (len(self.counts) - 1)
-        passing = p_values <= rate * self.counts.cumsum()[seen] / self.rows
+        passing = p_values <= rate * self.counts.cumsum()[seen] / self.counts.sum()
         return float(p_values[passing][-1]) if passing.any() else 0.0
 
 
@@ -207,7 +198,7 @@ class _Lowest:
         """Look through a batch."""
         if not self._count:
             return
-        for i in np.argsort(scores, kind="stable")[: self._count].tolist():
+        for i in np.argsort(scores, kind="stable")[: min(self._count, int((~np.isnan(scores)).sum()))].tolist():
             ids = tuple(column[i].as_py() for column in batch.ids.columns)
             self.rows.append(Extreme(float(scores[i]), batch.first + i, float(p_values[i]), ids))
         self.rows = heapq.nsmallest(self._count, self.rows, key=lambda extreme: extreme[:2])
@@ -263,7 +254,8 @@ class _Writer:
 
     def __call__(self, first: int, ids: Any, scores: Floats, p_values: Floats, flagged: NDArray[np.bool_]) -> None:
         rows = np.arange(first, first + len(scores))
-        columns = [*ids.columns, rows, scores, p_values, flagged.astype(np.int8)]
+        numbers = [arrow().array(values, mask=np.isnan(values)) for values in (scores, p_values)]
+        columns = [*ids.columns, rows, *numbers, flagged.astype(np.int8)]
         names = [f"id_{name}" if name in SCORE_COLUMNS else name for name in ids.column_names]
         table = arrow().table(columns, names=[*names, *SCORE_COLUMNS])
         if self._close is None:

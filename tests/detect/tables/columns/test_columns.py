@@ -98,6 +98,24 @@ def test_a_column_alone_is_what_it_is_in_a_schema(kind, options, missing):
 
 
 @pytest.mark.parametrize(("kind", "options", "missing"), CASES)
+def test_the_order_of_encoded_rows_is_that_of_values(kind, options, missing):
+    """Different values have different places; numbers and times rise with the value, and missing ones are below."""
+    given = training(kind, missing)
+    column = KINDS[kind].fit(given, FitOptions(**options))
+    places = column.order(encoded(column, given.values)[0])
+    gone = missing_in(given.values)
+    assert places.dtype == np.float64
+    assert np.isfinite(places).all()
+    if options.get("max_levels") != 2 or kind != "categorical":
+        assert len(set(places.tolist())) == len(set(given.values[~gone].tolist())) + missing
+    if kind == "categorical":
+        assert not set(places[gone].tolist()) & set(places[~gone].tolist())
+    else:
+        np.testing.assert_array_equal(np.argsort(places[~gone]), np.argsort(given.values[~gone]))
+        assert not gone.any() or places[gone].max() < places[~gone].min() - 1e100
+
+
+@pytest.mark.parametrize(("kind", "options", "missing"), CASES)
 def test_missing_values_are_flagged_where_there_were_some_and_counted_elsewhere(kind, options, missing):
     column = KINDS[kind].fit(training(kind, missing), FitOptions(**options))
     nothing = column.in_form(np.full(2, np.nan), "missing")

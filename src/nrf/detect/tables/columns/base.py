@@ -18,7 +18,7 @@ import numpy as np
 
 from nrf.detect.tables.graph import Graph
 from nrf.detect.tables.texts import Cells
-from nrf.detect.tables.values import Array, Kind, Mask, Singles, Value, from_seconds, missing_in
+from nrf.detect.tables.values import Array, Doubles, Kind, Mask, Singles, Value, from_seconds, missing_in
 
 Scaling = Literal["auto", "quartiles", "deviation"]
 """What numbers are measured in.
@@ -29,6 +29,8 @@ Scaling = Literal["auto", "quartiles", "deviation"]
 - ``deviation``: the same over the standard deviation, for columns where half of all rows lie closely together and the
   other half is no noise.
 """
+FAR_BELOW = -1e300
+"""Where missing values are ranked."""
 JITTER = 0.3
 """Noise on training rows where values are discrete: see :meth:`nrf.detect.tables.schema.Schema.jitter`."""
 WORDS: dict[Kind, str] = {
@@ -183,6 +185,12 @@ class Column(ABC):
     def decode_column(self, rows: Sequence[Sequence[float]], before: Array) -> list[Value]:
         """Values for many rows that were made of others, the values of which are given: for tables to be scored."""
         return [self.decode(outputs) for outputs in rows]
+
+    def order(self, outputs: Singles) -> Doubles:
+        """A number for each encoded row, ``(n, number of outputs)``, by which rows are ranked to see whether the column
+        has moved: larger for larger values, and one far below for those that are missing."""
+        numbers = outputs[:, 0].astype(np.float64)
+        return np.where(outputs[:, 1] > 0.5, FAR_BELOW, numbers) if len(self.outputs) > 1 else numbers
 
     @abstractmethod
     def snap(self, outputs: Sequence[float]) -> list[float]:

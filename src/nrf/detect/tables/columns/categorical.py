@@ -28,6 +28,7 @@ from nrf.detect.tables.columns.dropped import DroppedColumn
 from nrf.detect.tables.graph import Graph
 from nrf.detect.tables.values import (
     Array,
+    Doubles,
     Kind,
     Objects,
     Singles,
@@ -263,6 +264,13 @@ class CategoricalColumn(Column):
         old = before.tolist()
         known = set(old)
         return [level if level in known else own for level, own in zip(map(self.decode, rows), old, strict=True)]
+
+    def order(self, outputs: Singles) -> Doubles:
+        """The place of the level among the outputs; of signs, the binary number that they are."""
+        n = self.n_signs
+        others = 1.0 + outputs[:, n:].argmax(1)
+        signs: Doubles = (outputs[:, :n] > 0) @ 0.5 ** np.arange(1.0, n + 1)
+        return np.where(outputs[:, :n].any(1), signs, others)
 
     def snap(self, outputs: Sequence[float]) -> list[float]:
         """The likeliest level, or "missing"; never "unseen", and no bucket that holds no level."""

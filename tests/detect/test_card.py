@@ -1,0 +1,104 @@
+"""The model card: what it says, and that it lives beside a detector."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from nrf import NRFDetector
+from nrf.cli import main
+from nrf.detect import Windows
+from nrf.detect.card import CARD, model_card, write_card
+
+
+def rows(n: int = 200, seed: int = 0) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    return pd.DataFrame(
+        {"size": rng.normal(size=n), "grade|odd`name": rng.choice(["a", "b"], n), "same": 1.0, "row": np.arange(n)}
+    )
+
+
+@pytest.fixture(scope="module")
+def detector() -> NRFDetector:
+    with pytest.warns(UserWarning, match="left out"):
+        return NRFDetector(random_state=0, false_alarm_rate=0.1).fit(rows())
+
+
+def test_it_says_what_was_found(detector):
+    card = model_card(detector)
+    assert "- Rows: 200," in card
+    assert "- Columns: 4" in card
+    assert "| `size` | number |" in card
+    assert "| `grade\\|oddʼname` | levels | 2 |" in card
+    assert "| `same` | left out | constant |" in card
+    assert f"`{detector.threshold_rule_}`" in card
+    assert "flagged with a probability of at most 10 %, on average over calibration sets of 40 rows" in card
+    assert f"synthetic anomalies made of them: {detector.health_['synthetic_auroc']:.4g}" in card
+    assert "**128 training rows**" in card or "training rows**, encoded" in card
+    for name, version in detector.fitted_.provenance.versions.items():
+        assert f"- {name} {version}" in card
+    headings = [line for line in card.splitlines() if line.startswith("## ")]
+    assert len(headings) == 8
+
+
+def test_the_number_of_anchors_is_that_of_the_field(detector):
+    count = detector.members_.module("potential").neighbours.anchors.shape[-2]
+    assert f"**{count} training rows**, encoded" in model_card(detector)
+
+
+def test_a_density_keeps_no_row():
+    found = NRFDetector(random_state=0, field="density").fit(rows()[["size"]])
+    card = model_card(found)
+    assert "No training row is part of the field" in card
+    assert "potential of a density" in card
+
+
+def test_promises_are_in_words():
+    few = rows(30)[["size"]]
+    with pytest.warns(RuntimeWarning, match="nothing is flagged"):
+        assert "nothing is flagged" in model_card(NRFDetector(random_state=0, false_alarm_rate=0.001).fit(few))
+    assert "says nothing about false alarms" in model_card(NRFDetector(random_state=0, contamination=0.1).fit(few))
+    with pytest.warns(RuntimeWarning, match="training rows"):
+        assert "There is no promise" in model_card(NRFDetector(random_state=0, false_alarm_rate=0.2).fit(few[:15]))
+    card = model_card(NRFDetector(features=Windows(4), random_state=0).fit(rows()[["size"]]))
+    assert "an aim and no guarantee" in card
+    assert "windows of 4 rows in the order given" in card
+
+
+def test_images_and_several_models():
+    images = np.random.default_rng(0).normal(size=(60, 1, 8, 8))
+    card = model_card(NRFDetector(random_state=0, n_estimators=2).fit(images))
+    assert "- Images of the shape 1 × 8 × 8" in card
+    assert "mean of 2 models" in card
+    assert "feature step first: PrincipalComponents" in card
+
+
+def test_the_card_of_a_loaded_detector_is_the_same(detector, tmp_path):
+    detector.save(tmp_path / "model")
+    path = write_card(detector, tmp_path / "model")
+    assert path.name == CARD
+    loaded = NRFDetector.load(tmp_path / "model")
+    assert model_card(loaded) == path.read_text() == model_card(detector)
+
+
+def test_a_card_goes_with_its_detector(detector, tmp_path):
+    """Another detector in the folder does not keep the card of the one before; a file of the user's own stays."""
+    detector.save(tmp_path / "model")
+    write_card(detector, tmp_path / "model")
+    detector.save(tmp_path / "model")
+    assert not (tmp_path / "model" / CARD).exists()
+    (tmp_path / "model" / CARD).write_text("my own notes")
+    detector.save(tmp_path / "model")
+    assert (tmp_path / "model" / CARD).read_text() == "my own notes"
+
+
+def test_fit_writes_it(tmp_path, capsys):
+    rows()[["size"]].to_csv(tmp_path / "train.csv", index=False)
+    arguments = ["detect", "fit", str(tmp_path / "train.csv"), "--out", str(tmp_path / "model"), "--quiet"]
+    assert main(arguments) == 0
+    assert not (tmp_path / "model" / CARD).exists()
+    assert main([*arguments, "--card"]) == 0
+    assert "# Model card" in (tmp_path / "model" / CARD).read_text()
+    assert f"card       {tmp_path / 'model' / CARD}" in capsys.readouterr().out
+    assert NRFDetector.load(tmp_path / "model").fitted_.provenance.n_rows == 200
