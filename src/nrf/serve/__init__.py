@@ -1,0 +1,1 @@
+"""What is served over HTTP. Its modules need the extra ``serve``."""
