@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from nrf import data
-from nrf.data import cifar10, gmm, kddcup99, mnist
+from nrf.data import cifar10, gmm, kddcup99, kddcup99_released, mnist
 from nrf.errors import DataError, InputError
 
 
@@ -86,7 +86,7 @@ def test_files_need_a_folder(name: str) -> None:
 
 @pytest.mark.network
 @pytest.mark.skipif(os.environ.get("NRF_TEST_NETWORK") != "1", reason="only with NRF_TEST_NETWORK=1")
-@pytest.mark.parametrize("name", [name for name, dataset in data.DATASETS.items() if dataset.files])
+@pytest.mark.parametrize("name", [name for name, dataset in data.DATASETS.items() if dataset.fetch])
 def test_fetch_for_real(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NRF_CACHE", str(tmp_path))
     monkeypatch.delenv("NRF_DATA", raising=False)
@@ -325,3 +325,58 @@ def test_kdd_facts_of_the_whole_file() -> None:
     widths = [sum(c.startswith(f"{name}=") for c in table.columns) for name in kddcup99.CATEGORICAL]
     assert widths == [3, 66, 11, 2, 2, 1, 2]
     assert (table.one_hot.sum(axis=1) == 7).all()
+
+
+# ------------------------------------------------------------------------------------------------- the released array
+
+
+def _released(folder: Path, array: np.ndarray, name: str = "kdd") -> Path:
+    np.savez(folder / kddcup99_released.FILE.name, **{name: array})
+    return folder
+
+
+def test_the_released_array_has_labels_in_its_last_column(tmp_path: Path) -> None:
+    labels = np.repeat([0, 1], [30, 10])
+    array = np.column_stack([np.arange(40.0), labels / 2, labels])
+    found = kddcup99_released.read(_released(tmp_path, array))
+    np.testing.assert_array_equal(found.labels, labels)
+    np.testing.assert_array_equal(found.rows, array[:, :2].astype(np.float32))
+    splits = kddcup99_released.draw_split(tmp_path, 5)
+    assert splits.test is not None
+    assert len(splits.test) == 20
+    assert (splits.train[:, 0] < 30).all()  # the first thirty rows are normal
+    assert not set(splits.train[:, 0]) & set(splits.test[:, 0])
+    assert set(splits.train[:, 0]) != set(kddcup99_released.draw_split(tmp_path, 6).train[:, 0])
+
+
+@pytest.mark.parametrize(("array", "name"), [(np.zeros((4, 3)), "other"), (np.zeros(4), "kdd")])
+def test_a_wrong_released_array_is_named(tmp_path: Path, array: np.ndarray, name: str) -> None:
+    with pytest.raises(DataError, match=r"kdd_cup_released.npz.*`kdd`"):
+        kddcup99_released.read(_released(tmp_path, array, name))
+    (tmp_path / kddcup99_released.FILE.name).write_bytes(b"no archive")
+    with pytest.raises(DataError, match=r"kdd_cup_released.npz cannot be read"):
+        kddcup99_released.read(tmp_path)
+
+
+def test_the_released_array_has_no_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NRF_CACHE", str(tmp_path))
+    monkeypatch.delenv("NRF_DATA", raising=False)
+    with pytest.raises(DataError, match=r"no known home.*set NRF_DATA to a folder with kdd_cup_released.npz"):
+        data.fetch("kddcup99-released")
+    with pytest.raises(DataError, match=r"not found.*: set NRF_DATA to a folder with kdd_cup_released.npz"):
+        data.resolve("kddcup99-released")
+
+
+@pytest.mark.data
+@pytest.mark.slow
+@pytest.mark.skipif(not (_found("kddcup99") and _found("kddcup99-released")), reason="both files are needed")
+def test_the_released_array_has_the_rows_of_the_file_in_its_order() -> None:
+    folder, other = data.locate("kddcup99"), data.locate("kddcup99-released")
+    assert folder is not None
+    assert other is not None
+    table, array = kddcup99.read(folder), kddcup99_released.read(other)
+    np.testing.assert_array_equal(table.labels, array.labels)
+    np.testing.assert_array_equal(kddcup99.divide(table, 7).test, array.divide(7).test)
+    flag = [i for i, name in enumerate(table.columns[34:]) if name == "logged_in=1"]
+    logged_in = table.one_hot[table.index][:, flag[0]]
+    assert any(np.array_equal(array.rows[:, column], logged_in) for column in range(80, 118))

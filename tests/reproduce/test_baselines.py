@@ -7,9 +7,11 @@ import pytest
 import torch
 from scipy.stats import multivariate_normal
 
+from nrf.config import from_json, to_json
 from nrf.errors import InputError
 from nrf.metrics import auroc
-from nrf.reproduce.baselines import DAGMM, DCAE, DSEBM, DeepSVDD
+from nrf.reproduce.baselines import ALAD, DAGMM, DCAE, DSEBM, AnoGAN, DeepSVDD, find_baseline
+from nrf.reproduce.baselines.alad import fooled, told
 from nrf.reproduce.baselines.dagmm import RIDGE, Mixture
 
 SMALL = {"batch_size": 64, "learning_rate": 3e-3}
@@ -69,6 +71,65 @@ def test_the_energy_is_that_of_the_mixture():
     assert float(mixture.penalty()) == pytest.approx(inverse)
 
 
+@pytest.fixture(scope="module")
+def circle():
+    """Rows on a circle; anomalies in and around it, at least four standard deviations away."""
+    rng = np.random.default_rng(0)
+    angle = rng.uniform(0, 2 * np.pi, 900)
+    normal = 2 * np.stack([np.cos(angle), np.sin(angle)], 1) + 0.15 * rng.normal(size=(900, 2))
+    odd = rng.uniform(-2.5, 2.5, (900, 2))
+    odd = odd[np.abs(np.linalg.norm(odd, axis=1) - 2) > 0.6][:300]
+    rows = np.concatenate([normal[600:], odd]).astype(np.float32)
+    return normal[:600].astype(np.float32), rows, np.repeat([0, 1], 300)
+
+
+@pytest.mark.parametrize(("rate", "beats_chance"), [(1e-3, True), (1e-9, False)])
+def test_alad_learns_a_circle_and_repeats(circle, rate, beats_chance):
+    """Untrained it does not tell it, so that what is asked for is learned."""
+    train, rows, labels = circle
+    model = ALAD(epochs=60 if beats_chance else 1, latent_dim=2, width=64, learning_rate=rate)
+    scores = model.fit(train).score_samples(rows)
+    if beats_chance:
+        assert auroc(scores, labels) > 0.85
+    else:
+        assert auroc(scores, labels) < 0.6
+        torch.manual_seed(5)
+        np.testing.assert_array_equal(model.fit(train).score_samples(rows), scores)
+
+
+def test_the_discriminators_of_alad_see_these_pairs_and_have_slopes_of_at_most_one():
+    model = ALAD(epochs=1, latent_dim=3, width=16, batch_size=8).fit(np.eye(8, 5, dtype=np.float32))
+    nets = model.network
+    x, z = torch.randn(6, 5), torch.randn(6, 3)
+    code, made = nets.encoder(x), nets.generator(z)
+    true, false = nets.logits(x, z)
+    wanted = [nets.dxz(x, code), nets.dxx(x, x), nets.dzz(z, z)]
+    wanted += [nets.dxz(made, z), nets.dxx(x, nets.generator(code)), nets.dzz(z, nets.encoder(made))]
+    for found, value in zip([*true, *false], wanted, strict=True):
+        torch.testing.assert_close(found, value)
+    for net in (nets.dxz, nets.dxx, nets.dzz):
+        for layer in (net.hidden[0], net.out):
+            assert float(torch.linalg.matrix_norm(layer.weight.detach(), 2)) == pytest.approx(1.0, abs=0.2)
+    distance = (nets.dxx.features(x, x) - nets.dxx.features(x, nets.generator(code))).abs().sum(1)
+    np.testing.assert_allclose(model.score_samples(x.numpy()), -distance.detach().numpy(), rtol=1e-5)
+
+
+def test_the_players_of_alad_want_opposite_answers():
+    sure, unsure = [torch.tensor([4.0])], [torch.tensor([0.0])]
+    assert float(told(sure, [-sure[0]])) < 0.05 < float(told(unsure, unsure))
+    assert float(fooled([-sure[0]], sure)) == float(told(sure, [-sure[0]]))
+
+
+def test_pyods_alad_is_told_from_ours_in_stored_cells():
+    """Its cells are stored under the name it had."""
+    theirs, own = find_baseline("ALAD (PyOD)"), find_baseline("ALAD")
+    stored = {**to_json(theirs), "type": "ALAD"}
+    assert from_json(type(theirs), stored) == theirs
+    assert to_json(own)["type"] not in ("ALAD", to_json(theirs)["type"])
+    with pytest.raises(InputError):
+        from_json(type(own), stored)
+
+
 def test_baselines_say_what_is_wrong():
     with pytest.raises(InputError, match="not fitted yet"):
         DSEBM().score_samples(np.zeros((2, 2), np.float32))
@@ -98,6 +159,21 @@ def test_images_are_told_by_their_shape_and_scores_repeat(model):
     np.testing.assert_array_equal(model.fit(train).score_samples(rows), scores)
     brighter = model.score_samples(0.5 * rows + 0.2)
     np.testing.assert_allclose(brighter, scores, rtol=1e-3, atol=1e-3)  # contrast and brightness are taken out
+
+
+def test_anogan_finds_codes_of_what_it_has_learned_and_scores_repeat():
+    train = _bars(200, 0, upright=False)
+    rows = np.concatenate([_bars(15, 1, upright=False), _bars(15, 2, upright=True)])
+    model = AnoGAN(epochs=40, batch_size=50, width=4, latent_dim=8, search_steps=30, learning_rate=2e-3)
+    scores = model.fit(train).score_samples(rows)
+    assert auroc(scores, np.repeat([0, 1], 15)) > 0.8
+    np.testing.assert_array_equal(model.score_samples(rows), scores)
+    model.search_steps = 0
+    assert (model.score_samples(rows) < scores).mean() > 0.9  # the search brings images nearer
+    with pytest.raises(InputError, match="square images"):
+        model.fit(np.zeros((10, 5), np.float32))
+    with pytest.raises(InputError, match="not fitted"):
+        AnoGAN().score_samples(rows)
 
 
 def test_no_coordinate_of_the_centre_is_close_to_zero():

@@ -148,7 +148,7 @@ def test_an_unknown_data_set_is_named():
 
 
 @pytest.mark.usefixtures("_tqdm")
-@pytest.mark.parametrize("name", [name for name in EVERY_METHOD if name not in (CONTROL, "ALAD")])
+@pytest.mark.parametrize("name", [name for name in EVERY_METHOD if name not in (CONTROL, "ALAD (PyOD)")])
 def test_scores_are_high_for_normal_rows(name, ring):
     result = measure(find_baseline(name), ring, 0)
     assert set(result) == NUMBERS | {"warnings"}
@@ -160,9 +160,9 @@ def test_scores_are_high_for_normal_rows(name, ring):
     assert result["score_cpu_seconds"] >= 0
 
 
-def test_alad_points_the_same_way(ring):
+def test_pyods_alad_points_the_same_way(ring):
     """At its defaults PyOD's ALAD scores with dropout on, and hardly sees the ring; without dropout it does."""
-    assert measure(find_baseline("ALAD", dropout_rate=0.0), ring, 0)["auroc"] > 0.65
+    assert measure(find_baseline("ALAD (PyOD)", dropout_rate=0.0), ring, 0)["auroc"] > 0.65
 
 
 @pytest.mark.usefixtures("_tqdm", "no_global_randomness")

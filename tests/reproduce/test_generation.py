@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from nrf.networks.classifier import Classifier
 from nrf.reproduce.generation import cells as generation_runs
 from nrf.reproduce.generation import interpolation
 from nrf.reproduce.generation.cells import CONFIGS, KINDS, GenerationConfig, kinds_of, sized
-from nrf.reproduce.generation.experiment import Generation
+from nrf.reproduce.generation.experiment import AGAINST_SNGAN, Generation
 from nrf.reproduce.generation.interpolation import Interpolation
 from nrf.reproduce.runner.run import Options, reproduce
 from nrf.runs import judge
@@ -55,6 +56,11 @@ def test_the_experiment_makes_its_table_curves_and_grids(invented, tmp_path, nam
     assert ("FID-c10, training images" in metrics) == (name == "cifar10-generation")
     assert all(row.paper is None for row in record.rows)  # nothing of the paper's beside scores with a mark
     assert all(np.isfinite(row.mean) for row in record.rows)
+    if name == "cifar10-generation":  # two seeds each
+        of = {(row.method, row.case): row for row in record.rows if row.metric == "FID-c10"}
+        apart = of["inclusive-NRF", "generation"].mean - of["SNGAN", "generation"].mean
+        assert (of[AGAINST_SNGAN, None].mean, of[AGAINST_SNGAN, None].n) == (pytest.approx(apart), 2)
+        assert of["inclusive-NRF: revision − generation", None].n == 2
     kinds = {(row.method, row.case) for row in record.rows if row.metric == "FID-c10"}
     assert ("SNGAN", "revision") not in kinds
     pictures = {path.stem for path in tmp_path.glob("runs/*/*/*.png")}
@@ -66,6 +72,17 @@ def test_inception_scores_at_the_end_are_over_ten_draws_of_5000():
     """The paper: "generate 5000 images 10 times and compute the average inception score and the standard deviation"."""
     for name in ("cifar10-generation", "ablation"):
         assert (CONFIGS[name].size.draws, CONFIGS[name].size.samples) == (10, 5000)
+
+
+def test_methods_that_are_compared_at_equal_time_have_three_seeds():
+    config = CONFIGS["cifar10-generation"]
+    assert {line.name: line.seeds for line in config.lines if line.seeds > 1} == {
+        "inclusive-NRF, best": 3,
+        "SNGAN, best": 3,
+    }
+    cells = Generation("cifar10-generation").cells(config, Path())
+    assert len({cell.name for cell in cells}) == len(cells) == 10
+    assert {cell.settings["preset"].seed for cell in cells if cell.place.line == "SNGAN, best"} == {0, 1, 2}
 
 
 def test_each_draw_of_a_score_is_of_as_many_images_as_one_has(invented, monkeypatch):
@@ -125,7 +142,7 @@ def test_with_inceptions_weights_the_papers_numbers_stand_beside():
     from nrf.reproduce.generation.experiment import _rows
 
     line = next(line for line in CONFIGS["cifar10-generation"].lines if line.paper[0] == 7.58)
-    rows = {row.metric: row for row in _rows(line, result)}
+    rows = {row.metric: row for row in _rows(line, [result])}
     assert (rows["IS"].paper, rows["IS"].sd, rows["FID"].paper) == (7.58, 0.1, 25.5)
 
 
@@ -149,7 +166,7 @@ def test_a_run_is_measured_every_so_often_and_at_its_end(invented, tmp_path):
 @pytest.mark.parametrize("name", CONFIGS)
 def test_lines_share_networks_and_differ_in_the_method(name):
     config = CONFIGS[name]
-    presets = {line.cell: sized(config.size, line) for line in config.lines}
+    presets = {line.cell(): sized(config.size, line) for line in config.lines}
     assert len(presets) == len(config.lines)
     widths = {(preset.potential.width, preset.generator.width) for preset in presets.values()}
     assert widths == {(config.size.width, config.size.width)}
@@ -161,7 +178,7 @@ def test_lines_share_networks_and_differ_in_the_method(name):
     }
     assert learners == wanted[name]
     for line in config.lines:
-        assert (kinds_of(line) == KINDS) == isinstance(presets[line.cell].learner, InclusiveConfig)
+        assert (kinds_of(line) == KINDS) == isinstance(presets[line.cell()].learner, InclusiveConfig)
 
 
 def test_rates_are_those_of_the_line_and_chosen_without_the_test_images(invented):

@@ -11,19 +11,34 @@ import torch
 
 from nrf.cli import main
 from nrf.data import gmm, resolve
-from nrf.errors import InputError
+from nrf.errors import InputError, NonFiniteError
 from nrf.learners import LEARNERS, LevelsConfig
 from nrf.metrics import mixture_log_density, mode_coverage
 from nrf.networks import MLPGenerator, NoiseLevelPotential
 from nrf.networks.levels import Reference
 from nrf.reproduce.gmm import cells as gmm_cells
-from nrf.reproduce.gmm.cells import BESIDE, QUICK, SETTINGS, GMMConfig, Method, field_numbers, methods, samples_of
-from nrf.reproduce.gmm.experiment import Mixture, oracle_rows
-from nrf.reproduce.runner.experiment import Deadline, OutOfTime
+from nrf.reproduce.gmm import tuned
+from nrf.reproduce.gmm.cells import (
+    BESIDE,
+    METROPOLIS,
+    QUICK,
+    RATES,
+    SETTINGS,
+    TUNED,
+    WHOLE,
+    GMMConfig,
+    Method,
+    field_numbers,
+    methods,
+    samples_of,
+)
+from nrf.reproduce.gmm.experiment import BETTER_BY_REVISION, Mixture, _rows, oracle_rows
+from nrf.reproduce.runner.experiment import Deadline, OutOfTime, cell_name
 from nrf.reproduce.runner.record import Record
 from nrf.reproduce.runner.run import Options, reproduce
 from nrf.runs.presets import find_preset
 from nrf.runs.trained import TrainedModel
+from nrf.samplers import MALA
 
 
 def test_every_learner_is_in_both_settings():
@@ -31,7 +46,9 @@ def test_every_learner_is_in_both_settings():
     for setting in SETTINGS:
         learners = {type(m.preset.learner) for m in found if m.setting == setting}
         assert learners == set(LEARNERS.values()) - {LevelsConfig}  # noise levels have no setting of the paper's
-    assert [m.name for m in found if m.setting == "best"] == ["inclusive-NRF"]
+    for setting in ("best", METROPOLIS, WHOLE):
+        assert [m.name for m in found if m.setting == setting] == ["inclusive-NRF"]
+    assert [m.name for m in found if m.setting == TUNED] == ["GAN", "WGAN-GP", "exclusive-NRF"]
     assert [(m.name, m.has_generator) for m in found if m.setting == "levels"] == [
         ("levels", False),
         ("levels and generator", True),
@@ -41,11 +58,30 @@ def test_every_learner_is_in_both_settings():
 
 def test_the_papers_own_methods_in_the_scripts_setting_have_the_papers_length():
     for method in methods(GMMConfig()):
-        wanted = 40_000 if method.setting == "paper" else 160_000
+        wanted = {"paper": 40_000, METROPOLIS: 40_000, WHOLE: 500_000}.get(method.setting, 160_000)
         wanted = 10_000 if method.name == "CoopNet" else 20_000 if method.name in BESIDE else wanted
         wanted = 3000 if method.setting == "levels" else wanted
         assert method.preset.train.iterations == wanted
         assert method.preset.replicas == 10
+
+
+def test_the_tuned_wgan_gp_has_the_critic_of_its_paper():
+    """Gulrajani et al.: five critic steps, λ = 10, Adam with betas (0, 0.9); its rate, 1e-4, is the first tried."""
+    wgan = next(m for m in methods(GMMConfig()) if (m.name, m.setting) == ("WGAN-GP", TUNED))
+    learner = wgan.preset.learner
+    assert (learner.n_critic, learner.penalty_weight, learner.betas) == (5, 10.0, (0.0, 0.9))
+    assert wgan.search.rates[0] == learner.potential_lr == learner.generator_lr == 1e-4
+    released = next(m for m in methods(GMMConfig()) if (m.name, m.setting) == ("WGAN-GP", "released"))
+    assert released.preset.learner.n_critic == 1
+    assert wgan.preset.potential == released.preset.potential
+
+
+def test_with_metropolis_the_text_has_its_own_settings_but_for_the_sampler():
+    text, adjusted = find_preset("gmm-paper"), next(m for m in methods(GMMConfig()) if m.setting == METROPOLIS).preset
+    assert adjusted.sampler == MALA(step_size=text.sampler.step_size, temperature=1.0)
+    assert (adjusted.revision.n_steps, adjusted.revision.target) == (text.revision.n_steps, "x")
+    same = ("data", "potential", "generator", "learner")
+    assert all(getattr(adjusted, name) == getattr(text, name) for name in same)
 
 
 def test_cheap_methods_come_first(tmp_path):
@@ -56,7 +92,8 @@ def test_cheap_methods_come_first(tmp_path):
 
 
 def test_the_oracle_is_the_papers():
-    rows = {row.metric: row for row in oracle_rows(replace(QUICK, draws=100, grid_side=600))}
+    found = oracle_rows(replace(QUICK, draws=100, grid_side=600))
+    rows = {row.metric: row for row in found if row.case in ("training data", "the mixture itself")}
     assert rows["covered modes"].mean == pytest.approx(30.70, abs=0.2)
     assert rows["realistic ratio"].mean == pytest.approx(0.99, abs=0.005)
     assert rows["log-likelihood"].mean == pytest.approx(-1.70, abs=0.08)
@@ -171,6 +208,10 @@ def test_some_lines_alone_make_a_record_of_their_own(tmp_path):
     options = Options(tmp_path, tmp_path, jobs=1, quick=True, quiet=True, lines=("inclusive-NRF, best",))
     record = reproduce(Mixture(), options, lambda text: None)
     assert {(row.method, row.preset) for row in record.rows} == {("inclusive-NRF", "best"), ("oracle", None)}
+    rows = {(row.metric, row.case): row.mean for row in record.rows if row.preset == "best"}
+    for metric, gain in BETTER_BY_REVISION.items():
+        kinds = [rows[metric, f"{kind}, last weights"] for kind in ("revision", "generation")]
+        assert rows[gain, "last weights"] == pytest.approx(kinds[0] - kinds[1])
     options = replace(options, lines=("GAN, released",))  # WGAN-GP is no such line; what is there stays
     record = reproduce(Mixture(), options, lambda text: None)
     assert {row.method for row in record.rows} == {"inclusive-NRF", "GAN", "SNGAN", "oracle"}
@@ -189,6 +230,46 @@ def test_a_run_stops_when_the_time_is_over_and_goes_on(tmp_path):
     assert gmm_cells.train_and_measure(method, QUICK.draws, QUICK.grid_side, run)["iterations"] == 20
 
 
+def test_rates_are_chosen_by_held_out_points_and_the_search_is_in_the_record(tmp_path, monkeypatch):
+    """By the test points, not by those that are reported; the models of the chosen rate are the ones measured."""
+    seen = []
+    liked = {1e-4: -5.0, 3e-4: -3.0, 1e-3: -4.0, 3e-3: -6.0}
+
+    def criterion(samples, points):
+        seen.append(points)
+        return liked[RATES[(len(seen) - 1) // 2]]
+
+    monkeypatch.setattr(tuned, "kernel_log_likelihood", criterion)
+    method = next(m for m in methods(QUICK) if (m.name, m.setting) == ("GAN", TUNED))
+    found = gmm_cells.train_and_measure(method, QUICK.draws, QUICK.grid_side, tmp_path / "run")
+    assert len(seen) == 2 * len(RATES)
+    for points in seen:
+        np.testing.assert_array_equal(points, resolve("gmm").test)
+    assert found["rate"] == 3e-4
+    assert [tried[tuned.CRITERION] for tried in found["search"]] == [[liked[rate]] * 2 for rate in RATES]
+    trained = TrainedModel.load(tmp_path / "run" / "chosen")
+    assert trained.preset.learner.generator_lr == trained.preset.learner.potential_lr == 3e-4
+    searched = TrainedModel.load(tmp_path / "run" / "rate-0.001").preset
+    assert not set(searched.seeds) & set(method.preset.seeds)
+    rows = {(r.metric, r.case): r for r in _rows(method, found)}
+    assert {r.preset for r in rows.values()} == {TUNED}
+    assert rows["rate", None].mean == 3e-4
+    assert rows[tuned.CRITERION, "rate 0.001"].mean == -4.0
+    assert {case for metric, case in rows if metric == tuned.CRITERION} == {f"rate {rate:g}" for rate in RATES}
+    assert ("covered modes", "generation, last weights") in rows
+
+
+def test_a_rate_that_does_not_stay_finite_is_out_of_the_search(tmp_path, monkeypatch, caplog):
+    search = tuned.Search((1e-3, 1e30), replicas=1, iterations=30)
+    preset = next(m for m in methods(QUICK) if (m.name, m.setting) == ("GAN", TUNED)).preset
+    found = tuned.search_rates("gan", preset, search, tmp_path)
+    assert tuned.chosen(found) == 1e-3
+    assert found[1].values == ()
+    assert "at a rate of 1e+30 is out of the search" in caplog.text
+    with pytest.raises(NonFiniteError, match="no rate of the search"):
+        tuned.chosen(found[1:])
+
+
 @pytest.mark.slow
 def test_reproduce_quick_writes_every_row(tmp_path, capsys):
     assert main(["reproduce", "gmm", "--quick", "--quiet", "--out", str(tmp_path), "--jobs", "1"]) == 0
@@ -201,6 +282,6 @@ def test_reproduce_quick_writes_every_row(tmp_path, capsys):
     fields = {r.method for r in record.rows if r.metric == "log-likelihood"}
     assert "GAN" not in fields
     assert {"CD", "inclusive-NRF", "oracle"} <= fields
-    for setting in (*SETTINGS, "best", "levels"):
-        assert (folder / "gmm" / f"panels-{setting}.png").is_file()
+    for setting in (*SETTINGS, TUNED, METROPOLIS, WHOLE, "best", "levels"):
+        assert (folder / "gmm" / f"panels-{cell_name(setting)}.png").is_file()
     assert "Likelihood" in capsys.readouterr().out

@@ -11,13 +11,27 @@ import numpy as np
 import pytest
 
 from nrf.data import kddcup99 as kdd
+from nrf.data import kddcup99_released
+from nrf.errors import InputError
 from nrf.reproduce.baselines import fit_and_score
 from nrf.reproduce.kddcup import cells
-from nrf.reproduce.kddcup.ablation import CHANGES, DETECTORS, AblationConfig, KDDAblation, changed
-from nrf.reproduce.kddcup.experiment import BEST, QUICK, SAMPLERS, KDDConfig, KDDCup, runs_of, sized, systems
-from nrf.reproduce.runner import watch
+from nrf.reproduce.kddcup.ablation import CHANGES, DETECTORS, INCLUSIVE, AblationConfig, KDDAblation, changed
+from nrf.reproduce.kddcup.experiment import (
+    ARRAY,
+    BEST,
+    MOMENTUM_GAIN,
+    QUICK,
+    SAMPLERS,
+    KDDConfig,
+    KDDCup,
+    runs_of,
+    sized,
+    systems,
+)
+from nrf.reproduce.runner import run, watch
 from nrf.reproduce.runner.cells import CellFile
-from nrf.reproduce.runner.record import Record
+from nrf.reproduce.runner.experiment import Deadline
+from nrf.reproduce.runner.record import Record, Row
 from nrf.reproduce.runner.run import Options, reproduce
 from nrf.reproduce.runner.watch import chosen
 from nrf.runs.presets import find_preset
@@ -36,15 +50,27 @@ def _file(n_distinct=900, n_rows=3000, seed=0):
     return kdd.Table(continuous, one_hot, ("a", "b", "c", "d", "k=0", "k=1"), index, anomaly[index])
 
 
+def _array():
+    """The same rows as the released array has them: encoded, scaled by all attacks."""
+    table = _file()
+    normal = table.continuous[np.unique(table.index[table.labels == 0])]
+    scaled = (table.continuous - normal.min(0)) / np.ptp(normal, axis=0)
+    rows = np.concatenate([table.one_hot, scaled.astype(np.float32)], axis=1)
+    return kddcup99_released.Released(rows[table.index], table.labels)
+
+
 @pytest.fixture
 def invented(monkeypatch):
     monkeypatch.setattr(cells.kdd, "read", lambda folder: _file())
     monkeypatch.setattr(cells, "require", lambda dataset, path: Path("nowhere"))
-    cells._table.cache_clear()
-    cells.load.cache_clear()
+    monkeypatch.setattr(cells, "search", lambda dataset: Path("nowhere"))
+    monkeypatch.setattr(cells.kddcup99_released, "read", lambda folder: _array())
+    cached = (cells._table, cells.load, cells._released, cells.load_released)
+    for function in cached:
+        function.cache_clear()
     yield
-    cells._table.cache_clear()
-    cells.load.cache_clear()
+    for function in cached:
+        function.cache_clear()
 
 
 def test_a_split_is_halves_and_unseen_rows_are_new(invented):
@@ -62,6 +88,36 @@ def test_a_split_is_halves_and_unseen_rows_are_new(invented):
     assert split.features.column_names == ["a", "b", "c", "d", "k"]
     np.testing.assert_array_equal(split.features["c"], table.continuous[:, 2])
     assert split.features["k"].to_pylist() == ["1" if hot else "0" for hot in table.one_hot[:, 1]]
+
+
+def test_a_split_of_the_released_array_has_the_rows_of_the_same_split(invented):
+    split, array = cells.load(3), cells.load_released(3)
+    np.testing.assert_array_equal(array.labels, split.labels)
+    np.testing.assert_array_equal(array.splits.test, array.distinct[array.test])
+    np.testing.assert_array_equal(array.splits.train, array.distinct[array.trained])
+    assert len(array.unseen) == len(split.unseen)
+    known = {row.tobytes() for row in array.splits.train}
+    assert not any(row.tobytes() in known for row in array.distinct[array.unseen])
+    with pytest.raises(InputError, match="kddcup99-released has encoded columns alone"):
+        array.features  # noqa: B018
+
+
+def test_where_the_released_array_is_missing_its_cells_are_left_out_with_the_reason(
+    invented, tmp_path, monkeypatch, caplog
+):
+    monkeypatch.setattr(cells, "search", lambda dataset: None)
+    (cell, *_) = (c for c in KDDCup().cells(QUICK, tmp_path) if c.place.line.startswith(ARRAY))
+    assert run._compute(cell, tmp_path, Deadline(), 0.0) is None
+    assert "kdd_cup_released.npz is not here; set NRF_DATA" in caplog.text
+    assert not (tmp_path / "cells.jsonl").exists()
+
+
+def test_models_of_the_code_with_two_generators_do_not_count():
+    found = {cell.place.line: cell.revision for cell in KDDCup().cells(KDDConfig(), Path("nowhere"))}
+    trained = [line for line in found if "inclusive-NRF" in line]
+    assert len(trained) == 6
+    assert {found[line] for line in trained} == {2}
+    assert {revision for line, revision in found.items() if line not in trained} == {1}
 
 
 def test_a_perfect_score_has_perfect_numbers(invented):
@@ -112,14 +168,34 @@ def test_a_killed_run_goes_on_with_its_curve(invented, tmp_path, monkeypatch):
 
 
 def test_the_detector_is_looked_at_after_every_epoch(invented):
-    curve = cells.detect_and_watch(cells.load(0), 0, 3)
+    curve = cells.detect_and_watch(cells.load(0), 0, 3, **INCLUSIVE)
     assert [point["epoch"] for point in curve] == [1, 2, 3]
-    longer = cells.detect_and_watch(cells.load(0), 0, 12)
+    longer = cells.detect_and_watch(cells.load(0), 0, 12, **INCLUSIVE)
     assert longer[-1]["last weights: AUROC"] > 0.8
     assert 0.5 < longer[-1]["last weights: synthetic AUROC"] <= 1
 
 
-@pytest.mark.parametrize("name", [name for name in systems(20) if name not in ("ALAD", "untrained potential")])
+def test_a_detector_without_epochs_is_looked_at_once(invented):
+    curve = cells.detect_and_watch(cells.load(0), 0)
+    (found,), (made,) = (watch.values_of(curve, metric) for metric in ("AUROC", "synthetic AUROC"))
+    assert found > 0.9
+    assert 0.5 < made <= 1
+
+
+def test_some_lines_make_a_record_and_leave_the_rows_of_others(invented, tmp_path):
+    earlier = Record("kddcup", "", rows=[Row("1-NN", "F1", 0.5), Row("NRFDetector", "F1", 0.1, preset="best")])
+    earlier.write(tmp_path / "results" / "kddcup.json")
+    options = Options(
+        jobs=1, quiet=True, lines=("best",), seeds=(0,), out=tmp_path / "out", results=tmp_path / "results"
+    )
+    record = reproduce(KDDCup(), options, lambda text: None)
+    assert [row.mean for row in record.rows if row.method == "1-NN"] == [0.5]
+    found = [row for row in record.rows if (row.method, row.metric, row.column) == ("NRFDetector", "F1", "last")]
+    assert {row.case for row in found} == {"all test rows", "unseen rows"}
+    assert all(row.n == 1 and row.mean > 0.1 for row in found)
+
+
+@pytest.mark.parametrize("name", [name for name in systems(20) if name not in ("ALAD (PyOD)", "untrained potential")])
 def test_compared_systems_beat_chance(invented, name):
     numbers = cells.compared_cell(systems(20)[name], 0, None)
     assert numbers["AUROC"] > 0.6
@@ -142,7 +218,8 @@ def test_systems_differ_from_the_registry_in_what_is_named():
         name: {f: v for f, v in vars(s).items() if v != vars(type(s)()).get(f)} for name, s in systems(20).items()
     }
     assert changed["OC-SVM"] == {"nu": 0.05, "max_rows": 10_000}
-    assert changed["ALAD"] == {"epochs": 20, "batch_size": 1024, "latent_dim": 32, "max_rows": 50_000}
+    assert changed["ALAD"] == {"epochs": 20, "batch_size": 1024}
+    assert changed["ALAD (PyOD)"] == {"epochs": 20, "batch_size": 1024, "latent_dim": 32, "max_rows": 50_000}
     assert changed["DAGMM"] == {"epochs": 20}
     assert changed["1-NN"] == {"distinct": True}
 
@@ -157,8 +234,14 @@ def test_the_experiment_makes_its_tables(invented, tmp_path):
     found = rows["inclusive-NRF, SGLD", "released", "all test rows", "oracle", "F1"]
     assert found.paper == 0.9525
     assert found.n == QUICK.splits
+    assert rows["inclusive-NRF, SGLD", ARRAY, "all test rows", "oracle", "F1"].paper == 0.9525
     last = rows["inclusive-NRF, SGLD", "released", "all test rows", "last", "F1"]
     assert last.mean <= found.mean
+    for column in ("last", "oracle"):
+        slow, fast = (rows[f"inclusive-NRF, {s}", "released", "all test rows", column, "F1"] for s in ("SGLD", "SGHMC"))
+        gain = rows["inclusive-NRF, SGHMC", "released", "all test rows", column, MOMENTUM_GAIN]
+        assert gain.mean == pytest.approx(fast.mean - slow.mean)
+        assert gain.n == QUICK.splits
     assert rows["1-NN", None, "unseen rows", None, "AUROC"].mean > 0.8
     best = rows["NRFDetector", "best", "all test rows", "last", "F1"]
     stored = CellFile(tmp_path / "out" / "kddcup-quick" / "cells.jsonl").read()[0]

@@ -54,3 +54,21 @@ def test_it_is_trained_once_and_a_poor_one_is_not_kept(splits, tmp_path, monkeyp
     assert len(calls) == 2
     images = torch.rand(3, 3, 32, 32)
     assert (first(images)[0] == second(images)[0]).all()
+
+
+def test_the_one_of_mnist_is_another_file_with_a_floor_of_its_own(tmp_path, monkeypatch):
+    rows = np.random.default_rng(0).random((20, 784)).astype(np.float32)
+    given, found = [], [0.97, 0.99]
+
+    def train(splits, config, *, quiet):
+        given.append((splits.train.shape, float(splits.train.min()) < 0, config.channels))
+        return c10.Classifier(config.width, channels=config.channels).eval(), found[len(given) - 1]
+
+    monkeypatch.setattr(c10, "train_classifier", train)
+    monkeypatch.setattr(c10, "resolve", lambda name: Splits(name, rows, None, rows, None))
+    with pytest.raises(InputError, match=r"less than 0\.98"):
+        c10.mnist_classifier(tmp_path)
+    network = c10.mnist_classifier(tmp_path)
+    assert given == [((20, 1, 28, 28), True, 1)] * 2
+    assert network(torch.zeros(2, 1, 28, 28))[1].shape == (2, 10)
+    assert [path.name for path in tmp_path.glob("*.safetensors")] == [c10.FILE_MNIST]

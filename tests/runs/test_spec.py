@@ -102,7 +102,7 @@ def test_a_generator_of_ones_own_leaves_the_potential_its_initialisation():
 @pytest.mark.parametrize(
     ("own", "message"),
     [
-        ({"potential": nn.Linear(2, 1)}, "one number a row"),
+        ({"potential": nn.Linear(2, 1)}, "one number per row"),
         ({"potential": nn.Linear(5, 1)}, "does not take rows of shape"),
         ({"generator": nn.Linear(3, 2)}, "must be a nrf.models.LatentGenerator"),
         ({"generator": LatentGenerator(nn.Linear(3, 4), 3, 0.5)}, r"events of shape \(4,\), the data have \(2,\)"),

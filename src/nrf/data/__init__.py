@@ -7,7 +7,7 @@ that belong together are a ``Collection``.
 (64,)
 """
 
-from nrf.data import cifar10, digits, gmm, kddcup99, mnist, real_tables
+from nrf.data import cifar10, digits, gmm, kddcup99, kddcup99_released, mnist, real_tables
 from nrf.data.access import dataset, fetch, folder_of, locate, resolve, verify
 from nrf.data.arrays import read_array
 from nrf.data.base import Check, Collection, DataFile, Dataset, Splits, cache_dir, one_class
@@ -18,9 +18,12 @@ DATASETS: dict[str, Dataset] = {
     "mnist": mnist.DATASET,
     "cifar10": cifar10.DATASET,
     "kddcup99": kddcup99.DATASET,
+    "kddcup99-released": kddcup99_released.DATASET,
 }
+"""Data sets by name."""
 
 COLLECTIONS: dict[str, Collection] = {"tables": real_tables.COLLECTION}
+"""Collections of tables by name."""
 
 __all__ = [
     "COLLECTIONS",

@@ -318,7 +318,8 @@ def fetch_into_cache(dataset: Filed, notify: Notify | None = None) -> Path:
     say = notify or (lambda line: None)
     target = cache_dir() / dataset.name
     if dataset.fetch is None:
-        raise DataError(f"{dataset.name} has no files to fetch")
+        names = ", ".join(file.name for file in dataset.files)
+        raise DataError(f"{dataset.name} has no known home to fetch it from: set NRF_DATA to a folder with {names}")
     if _complete_and_right(dataset, target):
         say(f"{dataset.name} is already in {target}")
         return target

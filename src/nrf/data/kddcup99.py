@@ -150,9 +150,14 @@ class Halves(NamedTuple):
 
 def divide(table: Table, seed: int) -> Halves:
     """A random half to test on, and the label-0 rows of the other half."""
-    order = np.random.default_rng(seed).permutation(len(table.index))
+    return halves(table.labels, seed)
+
+
+def halves(labels: LabelArray, seed: int) -> Halves:
+    """The same from the labels of all rows."""
+    order = np.random.default_rng(seed).permutation(len(labels))
     first, second = np.split(order, [len(order) // 2])
-    train = first[table.labels[first] == 0]
+    train = first[labels[first] == 0]
     if len(train) == 0:
         raise DataError("kddcup99: the training half has no attack rows; run `nrf data verify kddcup99`")
     return Halves(train, second)

@@ -8,12 +8,15 @@ from typing import Any
 
 from nrf.errors import InputError
 from nrf.reproduce.density.experiment import Densities
+from nrf.reproduce.detectors.ablation import DetectorAblation
 from nrf.reproduce.detectors.experiment import Detectors
 from nrf.reproduce.generation.experiment import Generation
 from nrf.reproduce.generation.interpolation import Interpolation
+from nrf.reproduce.generation.mnist import MnistGeneration
 from nrf.reproduce.gmm.experiment import Mixture
 from nrf.reproduce.kddcup.ablation import KDDAblation
 from nrf.reproduce.kddcup.experiment import KDDCup
+from nrf.reproduce.monitoring.experiment import Drift
 from nrf.reproduce.one_class.ablation import ImageAblation
 from nrf.reproduce.one_class.experiment import OneClass
 from nrf.reproduce.runner.experiment import Experiment
@@ -33,8 +36,11 @@ EXPERIMENTS: dict[str, Experiment[Any]] = {
     "ablation": Generation("ablation"),
     "generation-rates": Generation("generation-rates"),
     "interpolation": Interpolation(),
+    "mnist-generation": MnistGeneration(),
     "density": Densities(),
     "detectors": Detectors(),
+    "detector-ablation": DetectorAblation(),
+    "drift": Drift(),
 }
 
 PAPER: dict[str, str] = {
@@ -54,8 +60,11 @@ OURS: dict[str, str] = {
     "mnist-ablation": "what `best` is for one-class MNIST",
     "cifar10-one-class-ablation": "what `best` is for one-class CIFAR-10",
     "generation-rates": "learning rates of inclusive-NRF and SNGAN for a short run on CIFAR-10",
+    "mnist-generation": "the paper's ablation on MNIST with five seeds, and noise levels as generators",
     "density": "what is learned of densities that are known",
     "detectors": "NRFDetector beside other detectors, four blocks",
+    "detector-ablation": "what was tried for NRFDetector's defaults",
+    "drift": "false alarms and delays of drift monitors",
 }
 """What the paper does not have."""
 

@@ -1,7 +1,7 @@
 """Scores of generated images by the features of one network, named after it so that nobody compares them with others'.
 
-With the standard weights of Inception they are `IS` and `FID`; with the project's own classifier of CIFAR-10 `IS-c10`
-and `FID-c10`, which have the same form and other values.
+With the standard weights of Inception they are `IS` and `FID`; with the project's own classifiers of CIFAR-10 and MNIST
+`IS-c10`, `FID-c10`, `IS-mnist` and `FID-mnist`, which have the same form and other values.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import Tensor
 from nrf.data import Splits
 from nrf.metrics.images import Extracted, Extractor, extract, frechet_distance, inception_score, precision_recall
 from nrf.metrics.inception import read_inception
-from nrf.runs.c10 import c10_classifier
+from nrf.runs.c10 import c10_classifier, mnist_classifier
 
 Images = NDArray[np.float32]
 
@@ -31,7 +31,7 @@ class Judge:
     """Scores images against real ones.
 
     Args:
-        extractor: From images in [−1, 1] to features and logits.
+        extractor: From images, as the splits have them, to features and logits.
         mark: What follows every metric's name.
         splits: The real images: test images for the protocol of the paper, training images for the other.
     """
@@ -86,3 +86,19 @@ def judge(splits: Splits, inception_weights: Path | str | None = None, *, quiet:
     if inception_weights is not None:
         return Judge(read_inception(inception_weights), "", splits)
     return Judge(c10_classifier(quiet=quiet), "-c10", splits)
+
+
+def mnist_judge(splits: Splits, *, quiet: bool = True) -> Judge:
+    """By the project's classifier of MNIST, which is trained where it is missing.
+
+    Args:
+        splits: MNIST, rows of 784 pixels in [0, 1].
+        quiet: No progress bar while the classifier is trained.
+    """
+    network = mnist_classifier(quiet=quiet)
+
+    def extractor(rows: Tensor) -> tuple[Tensor, Tensor]:
+        features, logits = network(2 * rows.reshape(-1, 1, 28, 28) - 1)
+        return features, logits
+
+    return Judge(extractor, "-mnist", splits)

@@ -212,7 +212,7 @@ def _require_fit(potential: nn.Module, generator: LatentGenerator, rows: Tensor)
             ) from error
     potential.train(was[0]), generator.train(was[1])
     if u.shape != (len(rows),):
-        raise InputError(f"the potential must give one number a row, (n,), not {tuple(u.shape)}; squeeze its output")
+        raise InputError(f"the potential must give one number per row, (n,), not {tuple(u.shape)}; squeeze its output")
     if x.shape != rows.shape:
         raise InputError(
             f"the generator makes events of shape {tuple(x.shape[1:])}, the data have {tuple(rows.shape[1:])}"

@@ -148,7 +148,7 @@ def _require_same_run(folder: RunFolder, description: dict[str, Any], *, resume:
     if name != description["preset"]:
         raise InputError(f"{folder.path} holds a run of preset {name!r}, not {description['preset']!r}")
     changeable = set(CHANGEABLE)
-    if config["train"]["lr_final"] < 1:  # the schedule hangs on the length
+    if config["train"]["lr_final"] < 1:  # the schedule depends on the length
         changeable -= {"train.iterations", "train.epochs"}
     fixed = {k: v for k, v in differences(stored, config).items() if k not in changeable}
     if fixed:

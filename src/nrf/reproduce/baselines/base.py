@@ -19,7 +19,7 @@ Scores = NDArray[np.floating]
 
 @dataclass
 class Baseline(ABC):
-    """A detector with its parameters. It learns from normal rows and gives one number a row, high = normal."""
+    """A detector with its parameters. It learns from normal rows and gives one number per row, high = normal."""
 
     seed: int = 0
     """Of whatever it draws."""

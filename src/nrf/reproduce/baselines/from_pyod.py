@@ -65,14 +65,15 @@ class RowsAutoencoder(PyODBaseline):
 
 
 @dataclass
-class ALAD(PyODBaseline):
-    """Adversarially learned anomaly detection. PyOD's keeps its dropout on while it scores."""
+class PyODALAD(PyODBaseline):
+    """PyOD's ALAD, which keeps its dropout on while it scores, and fails; that of `alad.py` works."""
 
     epochs: int = 200
     batch_size: int = 32
     latent_dim: int = 2
     dropout_rate: float = 0.2
 
+    FORMER_NAMES: ClassVar[tuple[str, ...]] = ("ALAD",)
     module: ClassVar[str] = "pyod.models.alad"
     class_name: ClassVar[str] = "ALAD"
 

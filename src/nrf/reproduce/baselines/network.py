@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -58,22 +59,31 @@ class NetworkBaseline(Baseline):
         with DrawsFrom(stream(self.seed, "weights")):
             self.network = self.build(tuple(data.shape[1:]))
         data = self.prepare(data)
-        optimizer = torch.optim.Adam(self.network.parameters(), lr=self.learning_rate)
+        optimizers = self.optimizers()
         batches, rng = Batches(data, self.batch_size, [self.seed]), stream(self.seed, "learner")
         dropout, total = stream(self.seed, "dropout"), self.epochs * batches.per_epoch
         self.network.train()
         with ProgressBar(type(self).__name__, total, 0, quiet=self.quiet) as bar:
             for step in range(total):
-                with DrawsFrom(dropout):
-                    loss = self.loss(batches.at(step), rng)
-                if not torch.isfinite(loss):
-                    raise NonFiniteError(f"{type(self).__name__}: the loss is not finite at step {step + 1}")
-                optimizer.zero_grad(set_to_none=True)
-                loss.backward()  # type: ignore[no-untyped-call]
-                optimizer.step()
+                for optimizer, of in zip(optimizers, self.losses(batches.at(step), rng), strict=True):
+                    with DrawsFrom(dropout):
+                        loss = of()
+                    if not torch.isfinite(loss):
+                        raise NonFiniteError(f"{type(self).__name__}: the loss is not finite at step {step + 1}")
+                    self.network.zero_grad(set_to_none=True)
+                    loss.backward()  # type: ignore[no-untyped-call]
+                    optimizer.step()
                 bar.advance()
         self.network.eval()
         self.finish(data)
+
+    def optimizers(self) -> list[torch.optim.Optimizer]:
+        """One for each loss; Adam of the whole network where there is one loss."""
+        return [torch.optim.Adam(self.network.parameters(), lr=self.learning_rate)]
+
+    def losses(self, batch: Tensor, rng: torch.Generator) -> list[Callable[[], Tensor]]:
+        """What each optimiser minimises in a step, one after the other."""
+        return [lambda: self.loss(batch, rng)]
 
     def prepare(self, data: Tensor) -> Tensor:
         """What is to be done before training; the rows as the network takes them."""

@@ -31,7 +31,7 @@ def field_defaults(columns: int) -> dict[str, Any]:
 def detector_defaults(n_rows: int, columns: int) -> dict[str, Any]:
     """What :class:`nrf.NRFDetector` takes for an inclusive field of a table of that size, as plain values.
 
-    A cell with a detector hangs on them although nobody names them.
+    A cell with a detector depends on them although nobody names them.
     """
     found = spec_for(n_rows, (columns,), {})
     parts: dict[str, tuple[Any, tuple[str, ...]]] = {

@@ -9,12 +9,14 @@ from dataclasses import fields, replace
 from typing import Any
 
 from nrf.errors import InputError
+from nrf.reproduce.baselines.alad import ALAD
+from nrf.reproduce.baselines.anogan import AnoGAN
 from nrf.reproduce.baselines.base import Baseline
 from nrf.reproduce.baselines.dagmm import DAGMM
 from nrf.reproduce.baselines.deep_svdd import DCAE, DeepSVDD
 from nrf.reproduce.baselines.diffusion_time import DiffusionTimeClassifier
 from nrf.reproduce.baselines.dsebm import DSEBM
-from nrf.reproduce.baselines.from_pyod import ALAD, ECOD, LUNAR, RowsAutoencoder, RowsDeepSVDD
+from nrf.reproduce.baselines.from_pyod import ECOD, LUNAR, PyODALAD, RowsAutoencoder, RowsDeepSVDD
 from nrf.reproduce.baselines.from_scikit import (
     IsolationForest,
     KernelDensity,
@@ -45,8 +47,10 @@ BASELINES: dict[str, Baseline] = {
     "DCAE": DCAE(),
     "Deep SVDD of images": DeepSVDD(),
     "Deep SVDD": RowsDeepSVDD(),
+    "AnoGAN": AnoGAN(),
     "autoencoder": RowsAutoencoder(),
     "ALAD": ALAD(),
+    "ALAD (PyOD)": PyODALAD(),
     "LUNAR": LUNAR(),
     "ECOD": ECOD(),
 }
@@ -62,6 +66,19 @@ def find_baseline(name: str, **changes: Any) -> Baseline:
     if name not in BASELINES:
         raise InputError(f"unknown method {name!r}; there are {', '.join(BASELINES)}")
     return replace(BASELINES[name], **changes)
+
+
+_STORED_AS = {"ALAD": "ALAD, own", "ALAD (PyOD)": "ALAD"}
+
+
+def stored_as(method: str) -> str:
+    """The name that the cells of a system have: that of a renamed one is the one it had.
+
+    Example:
+        >>> stored_as("ALAD (PyOD)"), stored_as("LOF")
+        ('ALAD', 'LOF')
+    """
+    return _STORED_AS.get(method, method)
 
 
 def has_epochs(baseline: Baseline) -> bool:

@@ -32,7 +32,7 @@ class Scored:
 
 
 def fit_and_score(baseline: Baseline, train: Rows, rows: Rows, seed: int) -> Scored:
-    """Learn from some rows, score others. What a library draws from global streams hangs on the seed, too."""
+    """Learn from some rows, score others. What a library draws from global streams depends on the seed, too."""
     baseline.require()
     torch.optim.Adam([torch.zeros(1, requires_grad=True)])  # the first one of a process loads much of torch
     with _in_private(seed) as said:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nrf.data import folder_of, real_tables
-from nrf.reproduce.baselines import find_baseline, shortened
+from nrf.reproduce.baselines import find_baseline, shortened, stored_as
 from nrf.reproduce.baselines.ours import NRF
 from nrf.reproduce.detectors.cells import block_cell
 from nrf.reproduce.detectors.mixed_tables import MIXED, mixed_task
@@ -58,7 +58,7 @@ def real_task(name: str, seed: int) -> Task:
 TASKS: dict[str, Callable[[str, int], Task]] = {REAL: real_task, MIX: mixed_task, WIDE: curves_task}
 """How the tables of a block are made, by its name."""
 
-DEEP = ("Deep SVDD", "autoencoder", "LUNAR", "ALAD", "DTE-C")
+DEEP = ("Deep SVDD", "autoencoder", "LUNAR", "ALAD", "ALAD (PyOD)", "DTE-C")
 NEIGHBOURS = ("1-NN", "5-NN")
 MEAN_OF_FIVE = "DTE-NP"
 BLOCKS = (
@@ -125,7 +125,7 @@ def _slow_lines(block: BlockConfig) -> set[str]:
 
 def name(block: BlockConfig, dataset: str, method: str, seed: int) -> str:
     """Of a cell."""
-    return cell_name(block.name, seed, dataset, method)
+    return cell_name(block.name, seed, dataset, stored_as(method))
 
 
 class Found:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from nrf import figures
-from nrf.reproduce.baselines import find_baseline, shortened
+from nrf.reproduce.baselines import find_baseline, shortened, stored_as
 from nrf.reproduce.baselines.ours import NRF, field_defaults
 from nrf.reproduce.detectors.block_report import block_rows, block_sections
 from nrf.reproduce.detectors.blocks import BLOCKS, WIDE, BlockConfig, cells_of, line
@@ -43,6 +43,7 @@ METHODS = (
     "Deep SVDD",
     "autoencoder",
     "ALAD",
+    "ALAD (PyOD)",
     "ECOD",
 )
 """In the order they are shown."""
@@ -101,7 +102,7 @@ class Detectors(Experiment[DetectorsConfig]):
             systems = {method: shortened(system) for method, system in systems.items()}
         first = [
             Cell(
-                cell_name(seed, dataset, method),
+                _cell(seed, dataset, method),
                 run_cell,
                 {"system": system, "dataset": dataset, "seed": seed, "max_rows": config.max_rows},
                 DEFAULTS if isinstance(system, NRF) else {},
@@ -130,9 +131,14 @@ class Detectors(Experiment[DetectorsConfig]):
         return Outcome(rows, sections, headline)
 
 
+def _cell(seed: int, dataset: str, method: str) -> str:
+    """Name of a cell of the first block."""
+    return cell_name(seed, dataset, stored_as(method))
+
+
 def _is_complete(config: DetectorsConfig, results: Results, method: str) -> bool:
     """Whether no cell of a method is missing in the first block."""
-    names = (cell_name(seed, dataset, method) for seed in range(config.seeds) for dataset in config.datasets)
+    names = (_cell(seed, dataset, method) for seed in range(config.seeds) for dataset in config.datasets)
     return all(name in results for name in names)
 
 
@@ -140,10 +146,7 @@ def _gathered(config: DetectorsConfig, results: Results, name: str) -> Floats:
     """One number of every cell, ``(data sets, methods, seeds)``."""
     return np.array(
         [
-            [
-                [results[cell_name(seed, dataset, method)][name] for seed in range(config.seeds)]
-                for method in config.methods
-            ]
+            [[results[_cell(seed, dataset, method)][name] for seed in range(config.seeds)] for method in config.methods]
             for dataset in config.datasets
         ]
     )
@@ -191,9 +194,9 @@ def _overview(config: DetectorsConfig, methods: Sequence[str], overall: Sequence
         "for both measures. Ours takes rows as they are, tables too; the others get columns of mean 0 and variance 1, "
         "strings one-hot, holes filled by the median beside a column that says so, and standardise no second time. "
         "Kernel density has Scott's bandwidth; k-NN is the distance to the k-th neighbour. ECOD ranks a row among the "
-        "training rows and all test rows together. PyOD's ALAD keeps its dropout on while it scores. The untrained "
-        "one is our potential as it is initialised. Our defaults were chosen with anomalies made from normal rows, as "
-        "some of these are."
+        "training rows and all test rows together. PyOD's ALAD keeps its dropout on while it scores, and fails; the "
+        "other one is our own code. The untrained one is our potential as it is initialised. Our defaults were "
+        "chosen with anomalies made from normal rows, as some of these are."
     )
     return Section("Over all data sets", text, [Table(header, lines, marked)])
 

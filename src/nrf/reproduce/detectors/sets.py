@@ -1,7 +1,7 @@
 """The data sets the detectors are compared on: those that come with scikit-learn, and generated ones.
 
-A task is normal rows to train on, other normal rows, and as many anomalies; which rows, or which draw of them, hangs on
-the seed. Most are arrays of numbers; two are tables with strings, one of them with missing values.
+A task is normal rows to train on, other normal rows, and as many anomalies; which rows, or which draw of them, depends
+on the seed. Most are arrays of numbers; two are tables with strings, one of them with missing values.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ def _small(rng: np.random.Generator) -> Parts:
 
 
 def _categories(rng: np.random.Generator) -> Parts:
-    """Eight columns of strings that hang on a hidden group. Anomalies mix groups: each column is from another row."""
+    """Eight columns of strings that depend on a hidden group. Anomalies mix groups: each column is from another row."""
     pandas = _pandas()
     sizes = (2, 3, 3, 4, 4, 5, 6, 8)
     chances = [rng.dirichlet(np.full(size, 0.3), 4) for size in sizes]

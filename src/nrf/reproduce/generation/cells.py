@@ -44,23 +44,23 @@ class Line:
     """Inception score of revision."""
     rates: tuple[float, float] | None = None
     """Learning rates of potential and generator, in place of the preset's or the method's usual ones."""
+    seeds: int = 1
 
     @property
     def name(self) -> str:
         """As tables have it."""
         return f"{self.method}, {self.setting}" if self.setting else self.method
 
-    @property
-    def cell(self) -> str:
+    def cell(self, seed: int = 0) -> str:
         """Name of its cell."""
-        return cell_name(self.setting, self.method)
+        return cell_name(self.setting, self.method, *([seed] if seed else []))
 
 
 SHORT = (4e-4, 4e-4)
 """Learning rates for a run of an hour: of those tried the best for both methods (`nrf reproduce generation-rates`)."""
 GENERATION = (
-    Line("inclusive-NRF", "best", "cifar10-cnn-released", rates=SHORT),
-    Line("SNGAN", "best", "cifar10-cnn", rates=SHORT),
+    Line("inclusive-NRF", "best", "cifar10-cnn-released", rates=SHORT, seeds=3),
+    Line("SNGAN", "best", "cifar10-cnn", rates=SHORT, seeds=3),
     Line("inclusive-NRF", "released", "cifar10-cnn-released"),
     Line("SNGAN", "", "cifar10-cnn", (7.58, 25.5)),
     Line("inclusive-NRF", "paper", "cifar10-cnn", (7.54, 27.9)),
@@ -127,8 +127,8 @@ CONFIGS = {
 }
 
 
-def sized(size: Size, line: Line) -> Preset:
-    """A line's preset at the experiment's size, with its learner."""
+def sized(size: Size, line: Line, seed: int = 0) -> Preset:
+    """A line's preset at the experiment's size, with its learner and its seed."""
     preset = find_preset(line.preset)
     learner = preset.learner
     if line.method == "SNGAN":
@@ -156,6 +156,7 @@ def sized(size: Size, line: Line) -> Preset:
     )
     return replace(
         preset,
+        seed=seed,
         learner=learner,
         potential=replace(potential, width=size.width),
         generator=replace(generator, width=size.width),

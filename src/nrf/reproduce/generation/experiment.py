@@ -6,7 +6,7 @@ have a mark and no number of the paper beside them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 
 from nrf import figures
 from nrf.reproduce.generation.cells import CONFIGS, GenerationConfig, Line, kinds_of, run_cell, sized
+from nrf.reproduce.generation.paired import between
 from nrf.reproduce.runner.board import Place
 from nrf.reproduce.runner.experiment import Cell, Experiment, Outcome, Results, Section
 from nrf.reproduce.runner.record import Row
@@ -28,6 +29,10 @@ TITLES = {
     "generation-rates": "CIFAR-10 generation: learning rates",
 }
 SIDE = 6
+REVISION = "revision − generation"
+AGAINST_SNGAN = "inclusive-NRF − SNGAN, generation"
+Found = dict[int, dict[str, Any]]
+"""What cells of a line found, by seed."""
 
 
 class Generation(Experiment[GenerationConfig]):
@@ -54,31 +59,39 @@ class Generation(Experiment[GenerationConfig]):
             max_rows=60,
             held_out=min(whole.held_out, 40),
         )
-        self.quick = replace(self.whole, lines=self.whole.lines[:2], size=size)
+        lines = tuple(replace(line, seeds=min(line.seeds, 2)) for line in self.whole.lines[:2])
+        self.quick = replace(self.whole, lines=lines, size=size)
+
+    def seeds(self, config: GenerationConfig) -> Sequence[int]:
+        return range(max(line.seeds for line in config.lines))
 
     def cells(self, config: GenerationConfig, shared: Path) -> list[Cell]:
         common = {"size": config.size, "inception_weights": config.inception_weights}
         return [
             Cell(
-                line.cell,
+                line.cell(seed),
                 run_cell,
-                {"preset": sized(config.size, line), "kinds": kinds_of(line), **common},
+                {"preset": sized(config.size, line, seed), "kinds": kinds_of(line), **common},
                 trains=True,
-                place=Place(line.name, None, 0),
+                place=Place(line.name, None, seed),
             )
+            for seed in self.seeds(config)
             for line in config.lines
+            if seed < line.seeds
         ]
 
     def summarise(self, config: GenerationConfig, results: Results, runs: Mapping[str, Path]) -> Outcome:
-        there = [line for line in config.lines if line.cell in results]
-        rows = [row for line in there for row in _rows(line, results[line.cell])]
+        there = {line: _of_seeds(line, results) for line in config.lines}
+        there = {line: found for line, found in there.items() if found}
+        rows = [row for line, found in there.items() for row in _rows(line, list(found.values()))]
+        rows += _apart(there)
         sections = [
             Section("Scores at the end", _text(config), [_table(rows)]),
             Section(
                 "As training goes on",
                 "Against training time of one core, scores not counted.",
                 (),
-                {"curves": (_curves(there, results), "Scores of the averaged weights, 5,000 samples.")},
+                {"curves": (_curves(there), "Scores of the averaged weights, 5,000 samples, the first seed.")},
             ),
             *_grids(there, runs),
         ]
@@ -88,6 +101,12 @@ class Generation(Experiment[GenerationConfig]):
             for row in rows
             if row.metric == f"FID{mark}" and row.case == "generation"
         ]
+        differences = [row for row in rows if row.n > 1 and "−" in row.method]
+        if differences:
+            lines = [[row.method, row.preset or "", row.metric, str(row.n), between(row)] for row in differences]
+            table = Table(["difference", "setting", "metric", "seeds", "mean and 95 % interval"], lines)
+            text = "Seed by seed, and the interval of their mean by Student's t."
+            sections.insert(1, Section("Differences", text, [table]))
         return Outcome(rows, sections, headline)
 
 
@@ -95,8 +114,16 @@ def _mark(config: GenerationConfig) -> str:
     return "-c10" if config.inception_weights is None else ""
 
 
-def _rows(line: Line, result: Mapping[str, Any]) -> Iterator[Row]:
-    for name, value in result["final"].items():
+def _of_seeds(line: Line, results: Results) -> Found:
+    names = {seed: line.cell(seed) for seed in range(line.seeds)}
+    return {seed: results[name] for seed, name in names.items() if name in results}
+
+
+def _rows(line: Line, found: Sequence[Mapping[str, Any]]) -> Iterator[Row]:
+    """Means over seeds; of a single one the spread of an inception score is over draws."""
+    preset = line.setting or None
+    first = found[0]["final"]
+    for name in first:
         kind, metric = name.split(": ", 1)
         if metric.endswith(" SD"):
             continue
@@ -105,11 +132,33 @@ def _rows(line: Line, result: Mapping[str, Any]) -> Iterator[Row]:
             paper = line.paper[0] if kind == "generation" else line.paper_revision
         elif metric == "FID" and kind == "generation":
             paper = line.paper[1]
-        sd = result["final"].get(f"{name} SD")
-        yield Row(line.method, metric, value, sd, preset=line.setting or None, case=kind, paper=paper)
-    last = result["curve"][-1]
-    yield Row(line.method, "iterations", last["step"], preset=line.setting or None)
-    yield Row(line.method, "minutes", last["seconds"] / 60, preset=line.setting or None)
+        values = [result["final"][name] for result in found]
+        row = Row.of(values, line.method, metric, preset=preset, case=kind, paper=(paper, None))
+        yield replace(row, sd=first.get(f"{name} SD")) if row.n == 1 else row
+    last = [result["curve"][-1] for result in found]
+    yield Row.of([point["step"] for point in last], line.method, "iterations", preset=preset)
+    yield Row.of([point["seconds"] / 60 for point in last], line.method, "minutes", preset=preset)
+    per_iteration = [1000 * point["seconds"] / point["step"] for point in last]
+    yield Row.of(per_iteration, line.method, "milliseconds per iteration", preset=preset)
+
+
+def _apart(there: Mapping[Line, Found]) -> Iterator[Row]:
+    """Differences seed by seed: revision less generation, and inclusive-NRF less SNGAN of the same setting."""
+    for line, found in there.items():
+        metrics = [name.removeprefix("revision: ") for name in next(iter(found.values()))["final"]]
+        metrics = [name for name in metrics if name.startswith(("IS", "FID")) and not name.endswith(" SD")]
+        for metric in metrics if "revision" in kinds_of(line) else ():
+            finals = [result["final"] for result in found.values()]
+            values = [final[f"revision: {metric}"] - final[f"generation: {metric}"] for final in finals]
+            yield Row.of(values, f"{line.method}: {REVISION}", metric, preset=line.setting or None)
+        if line.method != "inclusive-NRF":
+            continue
+        other = next((of for name, of in there.items() if (name.method, name.setting) == ("SNGAN", line.setting)), {})
+        both = sorted(set(found) & set(other))
+        for metric in metrics if both else ():
+            key = f"generation: {metric}"
+            values = [found[seed]["final"][key] - other[seed]["final"][key] for seed in both]
+            yield Row.of(values, AGAINST_SNGAN, metric, preset=line.setting or None)
 
 
 def _table(rows: Sequence[Row]) -> Table:
@@ -148,30 +197,31 @@ def _text(config: GenerationConfig) -> str:
     )
 
 
-def _curves(lines: Sequence[Line], results: Results) -> Figure:
-    names = [key for key in results[lines[0].cell]["curve"][0] if key.startswith("generation: ") and "SD" not in key]
+def _curves(there: Mapping[Line, Found]) -> Figure:
+    first = {line: next(iter(found.values()))["curve"] for line, found in there.items()}
+    points = next(iter(first.values()))[0]
+    names = [key for key in points if key.startswith("generation: ") and "SD" not in key]
     plots: dict[str, dict[str, dict[str, tuple[list[float], list[float]]]]] = {}
     for metric in (name.removeprefix("generation: ") for name in names):
-        for line in lines:
-            curve = results[line.cell]["curve"]
+        for line, curve in first.items():
             minutes = [point["seconds"] / 60 for point in curve]
             found = {kind: (minutes, [point[f"{kind}: {metric}"] for point in curve]) for kind in kinds_of(line)}
             plots.setdefault(metric, {})[line.name] = found
     return figures.families(plots, "minutes of training")
 
 
-def _grids(lines: Sequence[Line], runs: Mapping[str, Path]) -> Iterator[Section]:
+def _grids(lines: Iterable[Line], runs: Mapping[str, Path]) -> Iterator[Section]:
     """Samples of each run that is on this machine, revised beside generated."""
     shown = {}
     for line in lines:
-        if line.cell not in runs:
+        if line.cell() not in runs:
             continue
-        model = TrainedModel.load(runs[line.cell], averaged=True)
+        model = TrainedModel.load(runs[line.cell()], averaged=True)
         sides = [_grid(model, revise=kind == "revision") for kind in kinds_of(line)]
         if len(sides) == 2:
             sides.insert(1, np.ones_like(sides[0][:, :1]))
         caption = f"{line.name}: " + ("generated, then the same revised." if len(sides) > 1 else "generated.")
-        shown[f"samples-{line.cell}"] = (figures.image_grid(np.concatenate(sides, axis=1)), caption)
+        shown[f"samples-{line.cell()}"] = (figures.image_grid(np.concatenate(sides, axis=1)), caption)
     if shown:
         yield Section("Samples", "Of the averaged weights at the end, not picked.", (), shown)
 

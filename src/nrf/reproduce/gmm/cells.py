@@ -28,6 +28,7 @@ from nrf.learners import (
     SNGANConfig,
     WGANGPConfig,
 )
+from nrf.learners.gan import AdversarialConfig
 from nrf.metrics import (
     PlaneGrid,
     fitted_inverse_temperature,
@@ -40,12 +41,13 @@ from nrf.metrics import (
 )
 from nrf.models import frozen
 from nrf.networks import LevelsMLPPotential, MLPGenerator, MLPPotential
+from nrf.reproduce.gmm.tuned import Search, chosen, search_rates, with_rate
 from nrf.reproduce.runner.experiment import NEVER, Deadline, cell_name
 from nrf.reproduce.runner.watch import train_to_the_end
 from nrf.runs.presets import find_preset
 from nrf.runs.spec import Preset
 from nrf.runs.trained import TrainedModel
-from nrf.samplers import CoopNet
+from nrf.samplers import MALA, CoopNet
 
 DRAW_SIZE = 100
 DEPTH = 25.0
@@ -53,6 +55,10 @@ DEPTH = 25.0
 LONG_CHAIN = 1000
 """Sampler steps from noise, for a field that has no generator."""
 SETTINGS = ("paper", "released")
+TUNED, METROPOLIS, WHOLE = "tuned", "paper, Metropolis", "scripts' length"
+"""Settings beside those: what is compared with at rates that were looked for; the text's settings with an accept-reject
+step; the scripts' settings for as many iterations as they had."""
+RATES = (1e-4, 3e-4, 1e-3, 3e-3)
 LEVELS = {"levels": "gmm-levels", "levels and generator": "gmm-levels-generator"}
 """Methods of the setting `levels`, and their presets."""
 BESIDE = ("CD", "PCD", "replay", "SNGAN", "exclusive-NRF, variational")
@@ -70,6 +76,10 @@ class GMMConfig:
     side_iterations: int = 20_000
     coopnet_iterations: int = 10_000
     levels_iterations: int = 3000
+    script_iterations: int = 500_000
+    """In the setting of the scripts' own length."""
+    search_iterations: int = 20_000
+    """Of each model in the search for rates."""
     draws: int = 100
     grid_side: int = 600
 
@@ -81,6 +91,8 @@ QUICK = GMMConfig(
     side_iterations=10,
     coopnet_iterations=10,
     levels_iterations=10,
+    script_iterations=20,
+    search_iterations=10,
     draws=2,
     grid_side=60,
 )
@@ -93,6 +105,8 @@ class Method:
     name: str
     setting: str
     preset: Preset
+    search: Search | None = None
+    """For rates in place of the preset's."""
 
     @property
     def cell(self) -> str:
@@ -111,7 +125,8 @@ class Method:
         per_step = {"x": 1, "joint": 3, "conditional": 2}[revision.target]
         if isinstance(sampler, CoopNet):
             per_step *= sampler.n_x
-        return (self.preset.train.iterations or 0) * (4 + per_step * steps)
+        critic = 4 * (learner.n_critic - 1) if isinstance(learner, AdversarialConfig) else 0
+        return (self.preset.train.iterations or 0) * (4 + critic + per_step * steps)
 
     @property
     def is_field(self) -> bool:
@@ -130,23 +145,46 @@ class Method:
 
 
 def methods(config: GMMConfig) -> list[Method]:
-    """Every method in both settings, ours at its best, and noise levels."""
+    """Every method in both settings, those the paper compares with tuned, ours at its best, and noise levels."""
     found = [
         Method(name, setting, _sized(config, setting, name, preset))
         for setting in SETTINGS
         for name, preset in _of(setting)
     ]
-    best = find_preset("gmm-best")
-    found.append(Method("inclusive-NRF", "best", _sized(config, "best", "inclusive-NRF", best)))
+    found += _tuned(config)
+    ours = {METROPOLIS: _adjusted(), WHOLE: find_preset("gmm-released"), "best": find_preset("gmm-best")}
+    found += [
+        Method("inclusive-NRF", setting, _sized(config, setting, "inclusive-NRF", p)) for setting, p in ours.items()
+    ]
     return found + [
         Method(name, "levels", _sized(config, "levels", name, find_preset(preset))) for name, preset in LEVELS.items()
     ]
 
 
+def _tuned(config: GMMConfig) -> list[Method]:
+    """GAN, WGAN-GP and exclusive-NRF with the scripts' networks; WGAN-GP with the critic and the betas of its paper."""
+    presets = dict(_of("released"))
+    wgan = presets["WGAN-GP"]
+    presets["WGAN-GP"] = replace(wgan, learner=WGANGPConfig(n_critic=5, betas=(0.0, 0.9)))
+    search = Search(RATES, min(2, config.replicas), config.search_iterations)
+    return [
+        Method(name, TUNED, with_rate(_sized(config, TUNED, name, presets[name]), search.rates[0]), search)
+        for name in ("GAN", "WGAN-GP", "exclusive-NRF")
+    ]
+
+
+def _adjusted() -> Preset:
+    """The text's settings with Metropolis adjustment, which needs exact gradients: so x alone is revised."""
+    text = find_preset("gmm-paper")
+    sampler = MALA(step_size=text.sampler.step_size, temperature=text.sampler.temperature)
+    return replace(text, sampler=sampler, revision=Revision(text.revision.n_steps, "x"))
+
+
 def _sized(config: GMMConfig, setting: str, name: str, preset: Preset) -> Preset:
     lengths = dict.fromkeys(BESIDE, config.side_iterations) | {"CoopNet": config.coopnet_iterations}
     lengths |= dict.fromkeys(LEVELS, config.levels_iterations)
-    iterations = lengths.get(name, config.text_iterations if setting == "paper" else config.iterations)
+    by_setting = dict.fromkeys(("paper", METROPOLIS), config.text_iterations) | {WHOLE: config.script_iterations}
+    iterations = lengths.get(name, by_setting.get(setting, config.iterations))
     length = replace(preset.train, iterations=iterations, log_every=min(1000, iterations), checkpoint_every=4000)
     return replace(preset, replicas=config.replicas, train=length)
 
@@ -187,10 +225,21 @@ def _of(setting: str) -> list[tuple[str, Preset]]:
 def train_and_measure(
     method: Method, draws: int, grid_side: int, out: Path, deadline: Deadline = NEVER
 ) -> dict[str, Any]:
-    """Train a method's models, or go on with them, then measure each."""
-    trainer = train_to_the_end(method.cell, method.preset, out, deadline)
-    models = [_measure(method, out, i, draws, grid_side) for i in range(method.preset.replicas)]
-    return {"iterations": trainer.total, "seconds": round(trainer.seconds, 1), "models": models}
+    """Look for rates where a method has a search, train its models, or go on with them, then measure each."""
+    found: dict[str, Any] = {}
+    if method.search is not None:
+        tried = search_rates(method.cell, method.preset, method.search, out, deadline)
+        found = {"search": [one.as_json() for one in tried], "rate": chosen(tried)}
+        method = replace(method, preset=with_rate(method.preset, found["rate"]))
+    run = run_of(method, out)
+    trainer = train_to_the_end(method.cell, method.preset, run, deadline)
+    models = [_measure(method, run, i, draws, grid_side) for i in range(method.preset.replicas)]
+    return {"iterations": trainer.total, "seconds": round(trainer.seconds, 1), **found, "models": models}
+
+
+def run_of(method: Method, out: Path) -> Path:
+    """Where the models that are reported lie: beside those of the search, where there is one."""
+    return out if method.search is None else out / "chosen"
 
 
 def _measure(method: Method, out: Path, replica: int, draws: int, grid_side: int) -> dict[str, dict[str, float]]:

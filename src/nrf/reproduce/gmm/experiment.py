@@ -28,18 +28,25 @@ from nrf.reproduce.gmm.cells import (
     DEPTH,
     DRAW_SIZE,
     LONG_CHAIN,
+    METROPOLIS,
     QUICK,
     SETTINGS,
+    TUNED,
+    WHOLE,
     GMMConfig,
     Method,
     methods,
+    run_of,
     samples_of,
     train_and_measure,
 )
+from nrf.reproduce.gmm.step_noise import most_realistic
+from nrf.reproduce.gmm.tuned import CRITERION
 from nrf.reproduce.runner.board import Place
-from nrf.reproduce.runner.experiment import Cell, Experiment, Outcome, Results, Section
+from nrf.reproduce.runner.experiment import Cell, Experiment, Outcome, Results, Section, cell_name
 from nrf.reproduce.runner.record import Row
 from nrf.reproduce.runner.report import Table
+from nrf.runs.presets import find_preset
 from nrf.runs.trained import TrainedModel
 
 PAPER: dict[tuple[str, str], tuple[tuple[float, float], tuple[float, float]]] = {
@@ -53,6 +60,8 @@ PAPER: dict[tuple[str, str], tuple[tuple[float, float], tuple[float, float]]] = 
 """Covered modes and realistic ratio of the paper's table, mean and SD."""
 
 SAMPLE_METRICS = ("covered modes", "realistic ratio", "kernel log-likelihood")
+BETTER_BY_REVISION = {metric: f"{metric}, revision less generation" for metric in SAMPLE_METRICS[:2]}
+"""Of the same model, so that an interval of it is a paired one."""
 FIELD_METRICS = (
     "log-likelihood",
     "KL from the mixture",
@@ -133,8 +142,27 @@ def _rows(method: Method, result: Mapping[str, Any]) -> list[Row]:
             quoted = None if paper is None else paper[SAMPLE_METRICS.index(metric)]
             case = f"{kind}, {weights} weights" if kind else f"{weights} weights"
             rows.append(Row.of(values, method.name, metric, preset=method.setting, case=case, paper=quoted))
+        rows += _gains(method, [model[weights] for model in models], f"{weights} weights")
     rows.append(Row(method.name, "iterations", result["iterations"], preset=method.setting))
+    if method.search is not None:
+        rows += [
+            Row.of(tried[CRITERION], method.name, CRITERION, preset=method.setting, case=f"rate {tried['rate']:g}")
+            for tried in result["search"]
+            if tried[CRITERION]
+        ]
+        rows.append(Row(method.name, "rate", result["rate"], preset=method.setting))
     return rows
+
+
+def _gains(method: Method, models: Sequence[Mapping[str, float]], case: str) -> list[Row]:
+    """What revision adds to the samples of each model."""
+    found = []
+    for metric, name in BETTER_BY_REVISION.items():
+        kinds = [f"{kind}: {metric}" for kind in ("revision", "generation")]
+        if all(kind in models[0] for kind in kinds):
+            values = [model[kinds[0]] - model[kinds[1]] for model in models]
+            found.append(Row.of(values, method.name, name, preset=method.setting, case=case))
+    return found
 
 
 def oracle_rows(config: GMMConfig) -> list[Row]:
@@ -156,7 +184,12 @@ def oracle_rows(config: GMMConfig) -> list[Row]:
         Row.of(found, "oracle", metric, case="training data", paper=quoted)
         for (metric, found), quoted in zip(values.items(), (*paper, None), strict=True)
     ]
-    return [*rows_of_samples, Row("oracle", "log-likelihood", truth, case="the mixture itself")]
+    cap = most_realistic(find_preset("gmm-paper").sampler.step_size)
+    return [
+        *rows_of_samples,
+        Row("oracle", "log-likelihood", truth, case="the mixture itself"),
+        Row("oracle", "realistic ratio", cap, case="most after the last noise of the text's SGLD"),
+    ]
 
 
 def _sample_section(config: GMMConfig, found: Sequence[Method], rows: Sequence[Row], results: Results) -> Section:
@@ -165,6 +198,7 @@ def _sample_section(config: GMMConfig, found: Sequence[Method], rows: Sequence[R
         f"{DRAW_SIZE} independent samples at a time, {config.draws} times, mean ± SD over {config.replicas} models, "
         f"each with codes and noise of its own; at most {MOST_COVERED:.2f} modes can be expected. Settings: "
         "those of the text, of the released scripts, our best, and noise levels; the oracle redraws the training data. "
+        "`tuned` has the scripts' networks with learning rates that held-out points chose. "
         f"Two cores do in about four hours: the paper's {config.iterations:,} iterations in the scripts' setting and "
         f"in ours, fewer otherwise. Fields without a generator are sampled by {LONG_CHAIN:,} steps from uniform noise, "
         "those with noise levels by annealed revision from the widest level's Gaussian. Kernel log-likelihood: "
@@ -191,7 +225,7 @@ def _sample_table(found: Sequence[Method], rows: Sequence[Row], results: Results
     ]
     for name, setting, iterations in [*names, ("oracle", None, "")]:
         mine = [row for row in rows if row.method == name and row.preset == setting and row.metric in SAMPLE_METRICS]
-        for case in dict.fromkeys(row.case for row in mine):
+        for case in dict.fromkeys(row.case for row in mine if row.metric == SAMPLE_METRICS[0]):
             by = {row.metric: row for row in mine if row.case == case}
             covered, realistic, kernel = (by[metric] for metric in SAMPLE_METRICS)
             lines.append(
@@ -237,11 +271,12 @@ def _field_section(found: Sequence[Method], rows: Sequence[Row]) -> Section:
 def _figures(found: Sequence[Method], runs: Mapping[str, Path]) -> list[Section]:
     """Of the models that are on this machine."""
     pictures = {}
-    for setting in (*SETTINGS, "best", "levels"):
-        panels = {m.name: _panel(m, runs[m.cell]) for m in found if m.setting == setting and m.cell in runs}
+    for setting in (*SETTINGS, TUNED, METROPOLIS, WHOLE, "best", "levels"):
+        there = {m.name: run_of(m, runs[m.cell]) for m in found if m.setting == setting and m.cell in runs}
+        panels = {m.name: _panel(m, there[m.name]) for m in found if m.setting == setting and m.name in there}
         if panels:
             caption = f"Setting {setting}: 1,000 samples of the first model; potential with the true means in red."
-            pictures[f"panels-{setting}"] = (figures.method_panels(panels, gmm.means()), caption)
+            pictures[f"panels-{cell_name(setting)}"] = (figures.method_panels(panels, gmm.means()), caption)
     text = "Above the samples of each method, below its potential; a critic's potential is no density."
     return [Section("Samples and potentials", text, (), pictures)] if pictures else []
 

@@ -15,8 +15,8 @@ import numpy as np
 
 from nrf.learners import Revision
 from nrf.networks import MLPPotential
+from nrf.reproduce.baselines.ours import detector_defaults
 from nrf.reproduce.kddcup.cells import WATCHED, detector_cell, run_cell
-from nrf.reproduce.kddcup.experiment import DEFAULTS
 from nrf.reproduce.runner.experiment import Cell, Experiment, Outcome, Results, Section, cell_name
 from nrf.reproduce.runner.record import Row
 from nrf.reproduce.runner.report import Table
@@ -27,6 +27,7 @@ from nrf.samplers import SGHMC, SGLD
 
 Change = Callable[[Preset], Preset]
 
+DEFAULTS = {"defaults": detector_defaults(200_000, 121)}
 FIRST_DEVELOPMENT_SPLIT = 100
 LATE = 10
 """Epochs at the end over which steadiness is measured."""
@@ -90,14 +91,16 @@ CHANGES: dict[str, Sequence[Change]] = {
     "σ 0.1, falling rates, 256-128": (_noise(0.1), _train(lr_final=0.05), _wide),
 }
 """Changes of `kddcup-sgld-released`, by name."""
+INCLUSIVE: dict[str, Any] = {"field": "inclusive", "scaling": "quartiles"}
+"""The detector of version 0.1.0, which these settings are of."""
 DETECTORS: dict[str, dict[str, Any]] = {
-    "NRFDetector": {},
-    "NRFDetector, the 121 encoded columns": {"encoded": True},
-    "NRFDetector, σ 0.3": {"training__sigma": 0.3},
-    "NRFDetector, 256-128": {"training__widths": (256, 128)},
-    "NRFDetector, learning rates 5e-3": {"training__learning_rate": 5e-3},
+    "NRFDetector": INCLUSIVE,
+    "NRFDetector, the 121 encoded columns": INCLUSIVE | {"encoded": True},
+    "NRFDetector, σ 0.3": INCLUSIVE | {"training__sigma": 0.3},
+    "NRFDetector, 256-128": INCLUSIVE | {"training__widths": (256, 128)},
+    "NRFDetector, learning rates 5e-3": INCLUSIVE | {"training__learning_rate": 5e-3},
 }
-"""Settings of the detector, by name."""
+"""Settings of the detector with an inclusive field, by name."""
 
 
 class KDDAblation(Experiment[AblationConfig]):
@@ -122,7 +125,7 @@ class KDDAblation(Experiment[AblationConfig]):
                 found.append(Cell(cell_name(seed, name), run_cell, settings, trains=True))
             for name, changes in DETECTORS.items():
                 settings = {"epochs": config.detector_epochs, "settings": changes, **where}
-                found.append(Cell(cell_name(seed, name), detector_cell, settings, hangs_on=DEFAULTS))
+                found.append(Cell(cell_name(seed, name), detector_cell, settings, depends_on=DEFAULTS))
         return found
 
     def summarise(self, config: AblationConfig, results: Results, runs: Mapping[str, Path]) -> Outcome:

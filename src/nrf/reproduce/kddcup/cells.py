@@ -12,17 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from nrf.data import Splits
+from nrf.data import Splits, kddcup99_released
 from nrf.data import kddcup99 as kdd
-from nrf.data.base import require
+from nrf.data.base import require, search
 from nrf.detect import NRFDetector
 from nrf.detect.calibration import FALSE_ALARM_RATE, rows_to_hold_out
 from nrf.detect.defaults import spec_for
 from nrf.detect.selection import synthetic_auroc
 from nrf.detect.tables.texts import arrow
+from nrf.errors import InputError
 from nrf.metrics import auroc, flagged_metrics
 from nrf.reproduce.baselines import Baseline, fit_and_score
-from nrf.reproduce.runner.experiment import NEVER, Deadline
+from nrf.reproduce.runner.experiment import NEVER, Deadline, NotHere
 from nrf.reproduce.runner.watch import AVERAGED, LAST, Curve, potential_of, synthetic, train_and_watch
 from nrf.runs.spec import Preset
 from nrf.training.batches import MOST_WATCHED
@@ -50,11 +51,14 @@ class Split:
     unseen_labels: NDArray[np.int64]
     trained: NDArray[np.int64]
     """Which distinct row each training row is."""
-    table: kdd.Table
+    table: kdd.Table | None = None
+    """The parsed file; none of the released array, which is encoded already."""
 
     @cached_property
     def features(self) -> Any:
         """The distinct rows as they stand in the file, 34 numbers and 7 categories: an Arrow table."""
+        if self.table is None:
+            raise InputError(f"{self.splits.name} has encoded columns alone; the file's own are in kddcup99")
         return arrow().table(kdd.features(self.table))
 
     def numbers(self, scores: Scores) -> dict[str, float]:
@@ -75,9 +79,15 @@ def _table(folder: Path, max_rows: int | None) -> tuple[kdd.Table, NDArray[np.in
     if max_rows is not None:
         rows = np.random.default_rng(0).permutation(len(table.index))[:max_rows]
         table = replace(table, index=table.index[rows], labels=table.labels[rows])
-    rows = np.ascontiguousarray(np.concatenate([table.continuous, table.one_hot], axis=1))
-    _, first, inverse = np.unique(rows.view(f"V{rows.strides[0]}").ravel(), return_index=True, return_inverse=True)
+    first, inverse = _distinct(np.concatenate([table.continuous, table.one_hot], axis=1))
     return table, first[inverse]
+
+
+def _distinct(rows: NDArray[np.floating]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The first row of each content, and which of these contents each row has."""
+    rows = np.ascontiguousarray(rows)
+    _, first, inverse = np.unique(rows.view(f"V{rows.strides[0]}").ravel(), return_index=True, return_inverse=True)
+    return first, inverse
 
 
 @lru_cache(maxsize=1)
@@ -85,20 +95,43 @@ def load(split: int, path: Path | None = None, max_rows: int | None = None) -> S
     """The split of a seed, of the whole file or of some of its rows."""
     table, same = _table(require(kdd.DATASET, path), max_rows)
     parts = kdd.divide(table, split)
-    known = set(same[table.index[parts.train]].tolist())
-    at_test = table.index[parts.test]
-    places, first = np.unique(same[at_test], return_index=True)
+    rows, labels = kdd.scaled(table, parts.train), table.labels[parts.test]
+    unseen = _unseen(same[table.index[parts.train]], same[table.index[parts.test]], labels)
+    trained, tested = table.index[parts.train], table.index[parts.test]
+    return Split(kdd.split(table, split), rows, tested, labels, *unseen, trained, table)
+
+
+@lru_cache(maxsize=1)
+def load_released(split: int, path: Path | None = None, max_rows: int | None = None) -> Split:
+    """The split of a seed of the array that was released with the paper: the same rows, in 118 columns."""
+    array, first, same = _released(require(kddcup99_released.DATASET, path), max_rows)
+    parts = array.divide(split)
+    labels, name = array.labels[parts.test], kddcup99_released.NAME
+    splits = Splits(name, array.rows[parts.train], None, array.rows[parts.test], labels)
+    unseen = _unseen(same[parts.train], same[parts.test], labels)
+    return Split(splits, array.rows[first], same[parts.test], labels, *unseen, same[parts.train])
+
+
+@lru_cache(maxsize=1)
+def _released(
+    folder: Path, max_rows: int | None
+) -> tuple[kddcup99_released.Released, NDArray[np.int64], NDArray[np.int64]]:
+    """The array, or some of its rows, the first row of each content, and which content each row has."""
+    array = kddcup99_released.read(folder)
+    if max_rows is not None:
+        rows = np.random.default_rng(0).permutation(len(array.labels))[:max_rows]
+        array = kddcup99_released.Released(array.rows[rows], array.labels[rows])
+    return array, *_distinct(array.rows)
+
+
+def _unseen(
+    trained: NDArray[np.int64], tested: NDArray[np.int64], labels: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Contents that are tested and not trained on, once each, and their labels."""
+    known = set(trained.tolist())
+    places, first = np.unique(tested, return_index=True)
     new = np.array([place not in known for place in places.tolist()])
-    return Split(
-        kdd.split(table, split),
-        kdd.scaled(table, parts.train),
-        at_test,
-        table.labels[parts.test],
-        places[new],
-        table.labels[parts.test][first[new]],
-        table.index[parts.train],
-        table,
-    )
+    return places[new], labels[first[new]]
 
 
 # ------------------------------------------------------------------------------------------------------------ one model
@@ -108,7 +141,7 @@ def train_on(preset: Preset, split: Split, out: Path, deadline: Deadline = NEVER
     """Train on a split, or go on with it, looking at it after every epoch.
 
     Besides metrics on test rows, which choose nothing but the column `oracle`, there are the run's health and how well
-    watched rows are told from anomalies made of them.
+    watched rows are separated from synthetic anomalies.
     """
 
     def numbers(potential: nn.Module, watched: Tensor) -> dict[str, float]:
@@ -122,6 +155,8 @@ def detect_and_watch(
     split: Split, seed: int, epochs: int | None = None, *, encoded: bool = False, **settings: Any
 ) -> Curve:
     """Fit a detector on the file's own columns; numbers of the model as it was after every epoch.
+
+    A field without a network has no epochs: then there is one line, of the fitted detector.
 
     Args:
         split: The split.
@@ -145,7 +180,7 @@ def detect_and_watch(
         weights = AVERAGED if detector.members_.averaged else LAST
         curve.append(kept | {f"{weights}: {name}": value for name, value in numbers.items()})
 
-    detector = NRFDetector(field="inclusive", scaling="quartiles", random_state=seed, callbacks=[look])
+    detector = NRFDetector(random_state=seed, callbacks=[look])
     detector.set_params(**settings)
     if epochs is not None:
         n_learned = len(learned) - rows_to_hold_out(len(learned), detector.calibration_fraction, FALSE_ALARM_RATE)
@@ -153,6 +188,8 @@ def detect_and_watch(
         batch = given or spec_for(n_learned, split.distinct.shape[1:], {}).train.batch_size
         detector.set_params(training__batch_size=batch, max_iter=epochs * (n_learned // batch))
     detector.fit(learned)
+    if not curve:
+        look(detector, {})
     return curve
 
 
@@ -160,8 +197,12 @@ def detect_and_watch(
 
 
 def run_cell(preset: Preset, split: int, max_rows: int | None, out: Path, deadline: Deadline = NEVER) -> dict[str, Any]:
-    """One model: its numbers after every epoch."""
-    return {"curve": train_on(preset, load(split, max_rows=max_rows), out, deadline)}
+    """One model: its numbers after every epoch, on the data set that its preset names."""
+    if preset.data.name != kddcup99_released.NAME:
+        return {"curve": train_on(preset, load(split, max_rows=max_rows), out, deadline)}
+    if search(kddcup99_released.DATASET) is None:
+        raise NotHere(f"{kddcup99_released.FILE.name} is not here; set NRF_DATA to its folder")
+    return {"curve": train_on(preset, load_released(split, max_rows=max_rows), out, deadline)}
 
 
 def detector_cell(

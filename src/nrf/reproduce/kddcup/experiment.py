@@ -13,9 +13,11 @@ from pathlib import Path
 import numpy as np
 
 from nrf import figures
-from nrf.reproduce.baselines import Baseline, find_baseline, has_epochs, with_epochs
-from nrf.reproduce.baselines.ours import detector_defaults
+from nrf.data import kddcup99_released
+from nrf.reproduce.baselines import Baseline, find_baseline, has_epochs, stored_as, with_epochs
+from nrf.reproduce.baselines.ours import field_defaults
 from nrf.reproduce.kddcup.cells import WATCHED, compared_cell, detector_cell, run_cell
+from nrf.reproduce.runner.board import Place
 from nrf.reproduce.runner.experiment import Cell, Experiment, Outcome, Results, Section, cell_name
 from nrf.reproduce.runner.record import Row
 from nrf.reproduce.runner.report import Table
@@ -24,9 +26,15 @@ from nrf.runs.presets import find_preset
 from nrf.runs.spec import Preset
 
 SAMPLERS = {"inclusive-NRF, SGLD": "sgld", "inclusive-NRF, SGHMC": "sghmc"}
+ARRAY = "released, 118 columns"
+"""The setting `released` on the array that was released with the paper."""
+REVISION = 2
+"""Of trained models: 2 since proposal and loss have one generator (docs/learners.md)."""
 BEST = ("best", "NRFDetector")
 """Ours: the detector with its defaults, on the file's own columns."""
-DEFAULTS = {"defaults": detector_defaults(200_000, 121)}
+DEFAULTS = {"defaults": field_defaults(121)}
+MOMENTUM_GAIN = "F1, SGHMC less SGLD"
+"""On the same split, so that an interval of it is a paired one."""
 NAMES = ("precision", "recall", "F1", "AUROC", "average precision")
 BLOCKS = {"all test rows": "", "unseen rows": "unseen "}
 PAPER: dict[str, dict[str, tuple[float, float | None]]] = {
@@ -49,16 +57,16 @@ class KDDConfig:
     """Splits for the setting `paper`, whose joint revision takes twice the time."""
     compared_splits: int = 5
     """Splits for the systems that are compared with."""
+    array_splits: int = 5
+    """Splits of the released array."""
     epochs: int = 30
-    best_epochs: int | None = None
-    """Of the detector; its default length if not given."""
     compared_epochs: int = 20
     max_rows: int | None = None
     """So many rows of the file only."""
 
 
 QUICK = KDDConfig(
-    splits=2, paper_splits=1, compared_splits=1, epochs=2, best_epochs=2, compared_epochs=1, max_rows=6000
+    splits=2, paper_splits=1, compared_splits=1, array_splits=1, epochs=2, compared_epochs=1, max_rows=6000
 )
 
 
@@ -71,7 +79,8 @@ def systems(epochs: int) -> dict[str, Baseline]:
         "DSEBM-e": find_baseline("DSEBM-e"),
         "DSEBM-r": find_baseline("DSEBM-r"),
         "DAGMM": find_baseline("DAGMM"),
-        "ALAD": find_baseline("ALAD", batch_size=1024, latent_dim=32, max_rows=50_000),
+        "ALAD": find_baseline("ALAD", batch_size=1024),
+        "ALAD (PyOD)": find_baseline("ALAD (PyOD)", batch_size=1024, latent_dim=32, max_rows=50_000),
         "1-NN": find_baseline("1-NN", distinct=True),
         "untrained potential": find_baseline("untrained potential", preset=find_preset("kddcup-sgld-released")),
     }
@@ -89,6 +98,8 @@ class KDDCup(Experiment[KDDConfig]):
     )
     whole = KDDConfig()
     quick = QUICK
+    partial = True
+    keeps_rows = True
 
     def seeds(self, config: KDDConfig) -> Sequence[int]:
         return range(config.splits)
@@ -100,22 +111,26 @@ class KDDCup(Experiment[KDDConfig]):
             where = {"split": split, "max_rows": config.max_rows}
             for setting, method in runs_of(config, split):
                 name = cell_name(f"{split:02d}", setting, method)
+                place = Place(f"{setting}: {method}", None, split)
                 if (setting, method) == BEST:
-                    settings = {"epochs": config.best_epochs, **where}
-                    found.append(Cell(name, detector_cell, settings, hangs_on=DEFAULTS))
+                    settings = {"epochs": None, **where}
+                    found.append(Cell(name, detector_cell, settings, depends_on=DEFAULTS, place=place))
                 else:
                     preset = sized(config, setting, method, split)
-                    found.append(Cell(name, run_cell, {"preset": preset, **where}, trains=True))
+                    place = replace(place, epochs=config.epochs)
+                    trained = Cell(name, run_cell, {"preset": preset, **where}, trains=True, place=place)
+                    found.append(replace(trained, revision=REVISION))
             if split < config.compared_splits:
                 for method, system in compared.items():
-                    name = cell_name(f"{split:02d}", "compared", method)
-                    found.append(Cell(name, compared_cell, {"system": system, **where}))
+                    name = cell_name(f"{split:02d}", "compared", stored_as(method))
+                    place = Place(f"compared: {method}", None, split)
+                    found.append(Cell(name, compared_cell, {"system": system, **where}, place=place))
         return found
 
     def summarise(self, config: KDDConfig, results: Results, runs: Mapping[str, Path]) -> Outcome:
-        rows = [*_our_rows(config, results), *_compared_rows(config, results)]
+        rows = [*_our_rows(config, results), *_momentum_rows(config, results), *_compared_rows(config, results)]
         sections = [_section(rows, block, prefix) for block, prefix in BLOCKS.items()]
-        sections.append(_instability(config, results))
+        sections += _instability(config, results)
         best = {r.column: r for r in rows if (r.preset, r.case, r.metric) == ("best", "all test rows", "F1")}
         headline = [(best[c].text(), f"F1 of `best`, {c}") for c in COLUMNS if c in best]
         return Outcome(rows, sections, headline)
@@ -124,31 +139,31 @@ class KDDCup(Experiment[KDDConfig]):
 def runs_of(config: KDDConfig, split: int) -> list[tuple[str, str]]:
     """Settings and samplers on a split."""
     found = [*(("released", method) for method in SAMPLERS), BEST]
-    return found + ([("paper", method) for method in SAMPLERS] if split < config.paper_splits else [])
+    found += [("paper", method) for method in SAMPLERS] if split < config.paper_splits else []
+    return found + ([(ARRAY, method) for method in SAMPLERS] if split < config.array_splits else [])
 
 
 def sized(config: KDDConfig, setting: str, method: str, split: int) -> Preset:
     """The preset of a run, with its seed, its split and rows to watch."""
-    preset = find_preset(f"kddcup-{SAMPLERS[method]}-{setting}")
-    data = replace(preset.data, split=split)
+    preset = find_preset(f"kddcup-{SAMPLERS[method]}-{'released' if setting == ARRAY else setting}")
+    data = replace(preset.data, name=kddcup99_released.NAME if setting == ARRAY else preset.data.name, split=split)
     length = replace(preset.train, epochs=config.epochs, watch_share=WATCHED, threads=1)
     return replace(preset, seed=split, data=data, train=length)
 
 
-def _curve(results: Results, split: int, setting: str, method: str) -> Curve:
-    curve: Curve = results[cell_name(f"{split:02d}", setting, method)]["curve"]
-    return curve
+def _curves(config: KDDConfig, results: Results, setting: str, method: str) -> list[Curve]:
+    """Of the splits that are there."""
+    names = [cell_name(f"{split:02d}", setting, method) for split in range(config.splits)]
+    return [results[name]["curve"] for name in names if name in results]
 
 
 def _our_rows(config: KDDConfig, results: Results) -> list[Row]:
     rows = []
     kinds = dict.fromkeys(kind for split in range(config.splits) for kind in runs_of(config, split))
     for setting, method in kinds:
-        curves = [
-            _curve(results, split, setting, method)
-            for split in range(config.splits)
-            if (setting, method) in runs_of(config, split)
-        ]
+        curves = _curves(config, results, setting, method)
+        if not curves:
+            continue
         for column in COLUMNS:
             for block, prefix in BLOCKS.items():
                 for name in NAMES:
@@ -162,10 +177,27 @@ def _our_rows(config: KDDConfig, results: Results) -> list[Row]:
     return rows
 
 
+def _momentum_rows(config: KDDConfig, results: Results) -> list[Row]:
+    """What SGHMC gains over SGLD, split by split."""
+    rows = []
+    slow, fast = SAMPLERS
+    for setting in ("released", "paper", ARRAY):
+        names = [[cell_name(f"{s:02d}", setting, m) for m in (slow, fast)] for s in range(config.splits)]
+        pairs = [[results[name]["curve"] for name in both] for both in names if all(name in results for name in both)]
+        for column in COLUMNS if pairs else ():
+            at = [[values_of(c, "F1")[chosen(c, column, "F1")] for c in pair] for pair in pairs]
+            gains = [after - before for before, after in at]
+            rows.append(Row.of(gains, fast, MOMENTUM_GAIN, preset=setting, case="all test rows", column=column))
+    return rows
+
+
 def _compared_rows(config: KDDConfig, results: Results) -> list[Row]:
     rows = []
     for method, system in systems(config.compared_epochs).items():
-        found = [results[cell_name(f"{split:02d}", "compared", method)] for split in range(config.compared_splits)]
+        names = [cell_name(f"{split:02d}", "compared", stored_as(method)) for split in range(config.compared_splits)]
+        found = [results[name] for name in names if name in results]
+        if not found:
+            continue
         column = "last" if has_epochs(system) else None
         for block, prefix in BLOCKS.items():
             for name in NAMES:
@@ -185,7 +217,7 @@ def _section(rows: Sequence[Row], block: str, prefix: str) -> Section:
         lines.append([key[0], key[1] or "", key[2] or "", str(by["F1"].n), *cells, quoted])
     text = (
         "Mean ± SD over splits. `last`: the model after the last epoch. `selected`: after the epoch in which held-out "
-        "training rows were told best from anomalies made of them. `oracle`: the best epoch on the test rows, as "
+        "training rows were separated best from synthetic anomalies. `oracle`: the best epoch on the test rows, as "
         "published."
     )
     if prefix:
@@ -198,17 +230,14 @@ def _section(rows: Sequence[Row], block: str, prefix: str) -> Section:
     )
 
 
-def _instability(config: KDDConfig, results: Results) -> Section:
-    kinds = [*(("released", m) for m in SAMPLERS), BEST]
-    values = {
-        f"{setting}: {method}": [
-            values_of(_curve(results, split, setting, method), "F1") for split in range(config.splits)
-        ]
-        for setting, method in kinds
-    }
+def _instability(config: KDDConfig, results: Results) -> list[Section]:
+    curves = {f"released: {method}": _curves(config, results, "released", method) for method in SAMPLERS}
+    values = {name: [values_of(curve, "F1") for curve in found] for name, found in curves.items() if found}
+    if not values:
+        return []
     figure = figures.epochs(values, "F1 on test rows", ylim=(0, 1))
     text = (
         "F1 after every epoch, a line a split. A user gets the right end of a line; the published number is its "
-        "highest point."
+        "highest point. The detector's default field has no epochs."
     )
-    return Section("From epoch to epoch", text, (), {"epochs": (figure, "F1 against epochs.")})
+    return [Section("From epoch to epoch", text, (), {"epochs": (figure, "F1 against epochs.")})]

@@ -1,7 +1,7 @@
 """What `best` is for images: one change of where the search started at a time, on a few classes.
 
-Settings are to be chosen by the number that needs no label: how well held-out training images are told from anomalies
-made of them. Beside it stands what the test images say, which chooses nothing.
+Settings are to be chosen by the number that needs no label: how well held-out training images are separated from
+anomalies made of them. Beside it stands what the test images say, which chooses nothing.
 """
 
 from __future__ import annotations

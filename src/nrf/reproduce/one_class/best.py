@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import base64
+import copy
 import io
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from joblib import Memory
@@ -17,7 +18,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from nrf.data import Splits
 from nrf.detect import ClipBenignTail, NRFDetector, PrincipalComponents, RotationFeatures, Training
 from nrf.detect.explain import revised_rows
-from nrf.detect.selection import made_images
+from nrf.detect.selection import synthetic_images
 from nrf.metrics import auroc, nearest_neighbour_score
 from nrf.reproduce.one_class.cells import WATCHED, load, measured
 from nrf.reproduce.runner.watch import LAST, Curve
@@ -32,13 +33,19 @@ KEPT = "features"
 """Folder, beside those of the experiments, for networks that are learned before the detector."""
 CONTROLS = ("1-NN on the features of `best`", "untrained potential on the features of `best`")
 ANSWERS_ALONE = "sum of the answers of `best`"
-"""A control where the detector sees answers of a network: what they say without a field, log p added up."""
+"""A control where there is a network of rotations: what its answers say without a field, log p added up."""
 
 
 @dataclass(frozen=True)
 class Best:
     """Settings of `best`."""
 
+    field: Literal["inclusive", "product"] = "inclusive"
+    """Which field the detector has; all settings below ``members`` are those of an inclusive one."""
+    sum_shares: tuple[float, ...] = (0.0,)
+    """Shares of the score that the sum of the rotation network's answers may have beside the field, from the smallest
+    on. That is taken which tells held-out training images from synthetic anomalies made of them within one standard
+    error as well as the best one does."""
     components: int = 40
     """Principal components that the detector sees, beside the length of the rest."""
     turn_epochs: int = 0
@@ -72,6 +79,8 @@ class Best:
 
     def detector(self, seed: int, **more: Any) -> NRFDetector:
         """The detector."""
+        if self.field == "product":
+            return NRFDetector(random_state=seed, **more)
         names = ("sigma", "n_steps", "first_step_size", "learning_rate")
         training = Training(**{name: getattr(self, name) for name in names})
         more |= {"scaling": "deviation" if self.answers else "quartiles"}
@@ -118,25 +127,30 @@ def detect_on(best: Best, task: Splits, seed: int, kept: Path | None = None) -> 
     n_watched = max(2, round(WATCHED * len(order)))
     watched, learned = task.train[order[:n_watched]], task.train[order[n_watched:]]
     features = best.features(learned, seed, kept)
-    train, test, held = (features.transform(images) for images in (learned, task.test, watched))
-    made = [features.transform(images) for images in _made(watched)]
+    train = features.transform(learned)
+    test, held, *made = (seen(features, images) for images in (task.test, watched, *_made(watched)))
     curve: Curve = []
+    shares: list[float] = []
 
     def look(detector: NRFDetector, row: Mapping[str, float]) -> None:
-        numbers = measured(detector.score_samples(test), task)
-        numbers["synthetic AUROC"] = _told(detector, held, made)
+        share, told = _chosen_share(best, detector, held, made)
+        shares.append(share)
+        numbers = measured(_scores(detector, test, held, share), task) | {"synthetic AUROC": told}
         kept = {name: float(value) for name, value in row.items() if name != "seconds"}
         curve.append(kept | {f"{LAST}: {name}": value for name, value in numbers.items()})
 
     detector = best.detector(seed, callbacks=[look]).fit(train)
-    scores = detector.score_samples(test)
+    if not curve:  # no network is trained in this field, so there are no epochs
+        look(detector, {})
+    scores = _scores(detector, test, held, shares[-1])
     normal = np.flatnonzero(task.test_labels == 0)
     by_score = normal[np.argsort(-scores[normal])]
     spread = train.std(0)
-    scaled = [(rows / np.where(spread > 0, spread, 1)).astype(np.float32) for rows in (train, test)]
+    scaled = [(rows / np.where(spread > 0, spread, 1)).astype(np.float32) for rows in (train, test.rows)]
+    untrained = replace(best, field="inclusive").detector(seed)
     controls = (
         nearest_neighbour_score(*scaled),
-        best.detector(seed).set_params(max_iter=1, training__learning_rate=1e-12).fit(train).score_samples(test),
+        untrained.set_params(max_iter=1, training__learning_rate=1e-12).fit(train).score_samples(test.rows),
     )
     found: dict[str, Any] = {
         "curve": curve,
@@ -144,10 +158,10 @@ def detect_on(best: Best, task: Splits, seed: int, kept: Path | None = None) -> 
         "untypical": by_score[-SHOWN:].tolist(),
         "controls": {name: measured(values, task) for name, values in zip(CONTROLS, controls, strict=True)},
     }
-    if best.turn_epochs and best.answers:
-        found["controls"][ANSWERS_ALONE] = measured(-np.square(features[0].transform(task.test)).sum(1), task)
-    if best.turn_epochs:
-        found["turns told"] = features[0].told(watched)
+    if test.sums is not None:
+        found["controls"][ANSWERS_ALONE] = measured(test.sums, task)
+        found["share of the sum"] = shares[-1]
+        found["turns told"] = features[0].accuracy(watched)
     else:  # components can be turned back into images
         odd = np.flatnonzero(task.test_labels == 1)
         spread_out = np.linspace(0, len(odd) - 1, SHOWN + 2).astype(int)[1:-1]
@@ -156,16 +170,56 @@ def detect_on(best: Best, task: Splits, seed: int, kept: Path | None = None) -> 
     return found
 
 
+@dataclass(frozen=True)
+class Seen:
+    """What is seen of images: columns for the detector, and the sum of the answers of a network of rotations."""
+
+    rows: Images
+    sums: NDArray[np.floating] | None
+
+
+def seen(features: Pipeline, images: Images) -> Seen:
+    """Columns, and the sum of log p over the four positions where there is a network of rotations."""
+    rotations = features[0]
+    if not isinstance(rotations, RotationFeatures):
+        return Seen(features.transform(images), None)
+    answers = copy.copy(rotations).set_params(output="answers").transform(images)
+    return Seen(features.transform(images), -np.square(answers).sum(1))
+
+
+def _scores(detector: NRFDetector, images: Seen, held: Seen, share: float) -> NDArray[np.floating]:
+    """The field's score, and the sum of answers with its share; both in standard deviations of held-out images."""
+    scores = detector.score_samples(images.rows)
+    if share == 0 or images.sums is None or held.sums is None:
+        return scores
+    ours = detector.score_samples(held.rows)
+    field, summed = (scores - ours.mean()) / ours.std(), (images.sums - held.sums.mean()) / held.sums.std()
+    return np.asarray((1 - share) * field + share * summed)
+
+
+def _chosen_share(best: Best, detector: NRFDetector, held: Seen, made: Sequence[Seen]) -> tuple[float, float]:
+    """The smallest share of the sum that is as good as the best one within its standard error, and its mean AUROC."""
+    told = {share: _told(detector, held, made, share) for share in best.sum_shares}
+    highest, error = max(told.values())
+    return next((share, value) for share, (value, _) in told.items() if value >= highest - error)
+
+
+def _told(detector: NRFDetector, held: Seen, made: Sequence[Seen], share: float) -> tuple[float, float]:
+    """Mean AUROC of held-out images against those made of them, and its standard error over images (DeLong's)."""
+    ours = _scores(detector, held, held, share)
+    truth, found, placed = np.repeat([0, 1], len(ours)), [], np.zeros(len(ours))
+    for kind in made:
+        theirs = _scores(detector, kind, held, share)
+        found.append(auroc(np.concatenate([ours, theirs]), truth))
+        higher = np.sign(ours[:, None] - theirs) / 2 + 0.5
+        placed += (higher.mean(0) + higher.mean(1)) / len(made)
+    return float(np.mean(found)), float(placed.std(ddof=1) / np.sqrt(len(ours)))
+
+
 def _made(images: Images) -> list[Images]:
     import torch
 
-    return [x.numpy() for x in made_images(torch.from_numpy(images)).values()]
-
-
-def _told(detector: NRFDetector, normal: Images, made: list[Images]) -> float:
-    """Mean AUROC of normal images against those made of them."""
-    ours, truth = detector.score_samples(normal), np.repeat([0, 1], len(normal))
-    return float(np.mean([auroc(np.concatenate([ours, detector.score_samples(x)]), truth) for x in made]))
+    return [x.numpy() for x in synthetic_images(torch.from_numpy(images)).values()]
 
 
 def _pulled(features: Pipeline, detector: NRFDetector, images: Images, bounds: tuple[float, float]) -> dict[str, str]:

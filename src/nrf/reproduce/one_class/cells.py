@@ -89,13 +89,14 @@ def systems(untrained: Preset, epochs: int) -> dict[str, Baseline]:
         "isolation forest": find_baseline("isolation forest", n_estimators=1000),
         "DCAE": find_baseline("DCAE", epochs=epochs),
         "Deep SVDD": find_baseline("Deep SVDD of images", epochs=epochs, pretrain_epochs=epochs),
+        "AnoGAN": find_baseline("AnoGAN", epochs=epochs),
         "1-NN": find_baseline("1-NN"),
         "untrained potential": find_baseline("untrained potential", preset=untrained, chunk=SCORED),
     }
 
 
-COMPARED = ("OC-SVM", "KDE", "isolation forest", "DCAE", "Deep SVDD", "1-NN", "untrained potential")
-TRAINED = ("DCAE", "Deep SVDD")
+COMPARED = ("OC-SVM", "KDE", "isolation forest", "DCAE", "Deep SVDD", "AnoGAN", "1-NN", "untrained potential")
+TRAINED = ("DCAE", "Deep SVDD", "AnoGAN")
 """What has epochs, the last of which is reported."""
 
 

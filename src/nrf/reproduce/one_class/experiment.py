@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from nrf.reproduce.baselines.ours import detector_defaults
+from nrf.reproduce.baselines.ours import detector_defaults, field_defaults
 from nrf.reproduce.one_class.best import ANSWERS_ALONE, CONTROLS, KEPT, Best, detector_cell
 from nrf.reproduce.one_class.cells import COMPARED, TRAINED, compared_cell, run_cell, systems
-from nrf.reproduce.one_class.matrix import CONFIGS, OneClassConfig, curves_of, sized
+from nrf.reproduce.one_class.matrix import CONFIGS, UNTRAINED, Line, OneClassConfig, curves_of, sized
 from nrf.reproduce.one_class.paper import METHODS, NAMES, quoted, quoted_mean
 from nrf.reproduce.one_class.sections import curves, pictures
 from nrf.reproduce.runner.board import Place
@@ -27,9 +27,9 @@ from nrf.reproduce.runner.watch import COLUMNS, chosen, values_of
 
 METRICS = ("AUROC", "average precision")
 DEFAULTS = {"defaults": detector_defaults(5000, 40)}
-SYSTEMS = (*(name for name in METHODS if name in COMPARED), "AnoGAN")
-"""What the paper compares itself with. AnoGAN is not run by us: hundreds of steps back to a code for each of 10,000
-test images are beyond two cores."""
+"""Of an inclusive field."""
+SYSTEMS = tuple(name for name in METHODS if name in COMPARED)
+"""What the paper compares itself with."""
 
 
 class OneClass(Experiment[OneClassConfig]):
@@ -49,7 +49,16 @@ class OneClass(Experiment[OneClassConfig]):
         detectors = (replace(line, detector=quick(line.detector)) for line in whole.detectors if line.detector)
         lines = tuple(replace(line, seeds=1) for line in (*detectors, whole.pairs[0]))
         self.quick = replace(
-            whole, lines=lines, epochs=1, compared_epochs=1, classes=2, max_train=40, max_test=60, n_steps=2
+            whole,
+            lines=lines,
+            epochs=1,
+            compared_epochs=1,
+            classes=2,
+            max_train=40,
+            max_test=60,
+            n_steps=2,
+            searched=(1,),
+            max_searched=20,
         )
 
     def seeds(self, config: OneClassConfig) -> Sequence[int]:
@@ -57,24 +66,28 @@ class OneClass(Experiment[OneClassConfig]):
 
     def cells(self, config: OneClassConfig, shared: Path) -> list[Cell]:
         found = []
-        labels = range(config.classes)
         data: dict[str, Any] = {"dataset": config.dataset, "max_train": config.max_train, "max_test": config.max_test}
         places = {"kept": shared / KEPT}
         for line in config.lines:
-            for label, seed in ((label, seed) for seed in range(line.seeds) for label in labels):
+            for label, seed in ((label, seed) for seed in range(line.seeds) for label in config.labels(line)):
                 name = line.cell(label, seed)
                 if line.detector is not None:
                     settings = {"best": line.detector, "label": label, "seed": seed, **data}
-                    place = Place(line.name, label, seed)
-                    found.append(Cell(name, detector_cell, settings, DEFAULTS, places, place=place))
+                    place, defaults = Place(line.name, label, seed), DEFAULTS
+                    if line.detector.field == "product":
+                        defaults = {"defaults": field_defaults(line.detector.components + 1)}
+                    found.append(Cell(name, detector_cell, settings, defaults, places, place=place))
                 else:
                     settings = {"preset": sized(config, line, label, seed), **data}
-                    place = Place(line.name, label, seed, config.epochs)
+                    place = Place(line.name, label, seed, config.length(line))
                     found.append(Cell(name, run_cell, settings, trains=True, place=place))
-        for method in COMPARED:
-            for label in labels:
-                system = systems(sized(config, config.pairs[0], label, 0), config.compared_epochs)[method]
+        for method, line in _methods(config).items():
+            for label in config.searched if method == "AnoGAN" else range(config.classes):
+                kind = UNTRAINED if method in config.untrained else method
+                system = systems(sized(config, line, label, 0), config.compared_epochs)[kind]
                 settings = {"system": system, "label": label, "seed": 0, **data}
+                if method == "AnoGAN":
+                    settings |= {"max_test": config.max_searched}
                 place = Place(method, label, 0)
                 found.append(Cell(_compared(method, label), compared_cell, settings, places=places, place=place))
         return found
@@ -114,7 +127,7 @@ def _our_rows(config: OneClassConfig, results: Results) -> Iterator[Row]:
 
 
 def _compared_rows(config: OneClassConfig, results: Results) -> Iterator[Row]:
-    for name in COMPARED:
+    for name in _methods(config):
         keys = {label: _compared(name, label) for label in range(config.classes)}
         for metric in METRICS:
             by_class = {label: [results[key][metric]] for label, key in keys.items() if key in results}
@@ -167,6 +180,11 @@ def _rows(
         yield Row.of(means, method, metric, preset=preset, column=column, paper=(mean, None))
 
 
+def _methods(config: OneClassConfig) -> dict[str, Line]:
+    """What is compared with, by name, and the line whose networks an untrained control has."""
+    return {name: config.pairs[0] for name in COMPARED} | config.untrained
+
+
 def _compared(name: str, label: int) -> str:
     return cell_name("compared", name, label)
 
@@ -189,11 +207,17 @@ def _table(config: OneClassConfig, rows: Sequence[Row], *, ours: bool) -> Table:
 
 
 def _features(best: Best) -> str:
-    network = f"a network that has learned to tell turned images in {best.turn_epochs} epochs"
-    if best.turn_epochs and best.answers:
-        return f"the answers of {network}, one for each position, {best.members} fields"
+    network = f"a network that has learned to tell rotated images in {best.turn_epochs} epochs"
     what = f"features of {network}" if best.turn_epochs else "the pixels"
-    return f"{best.components} principal components of {what} and the length of the rest, {best.members} fields"
+    seen = f"{best.components} principal components of {what} and the length of the rest"
+    if best.field == "inclusive":
+        return f"{seen}, {best.members} inclusive fields"
+    shares = ", ".join(f"{share:g}" for share in best.sum_shares)
+    return (
+        f"{seen}, neighbours times density, and beside that the sum of the network's answers in the four positions: "
+        f"its share of the score is the smallest of {shares} that tells held-out training images from anomalies made "
+        "of them as well as the best one does, within its standard error"
+    )
 
 
 def _text(config: OneClassConfig) -> str:
@@ -202,12 +226,24 @@ def _text(config: OneClassConfig) -> str:
         f"`{line.setting}` is NRFDetector on {_features(line.detector)}" for line in config.detectors if line.detector
     )
     return (
-        f"{detectors}. The others train a pair on pixels, {config.epochs} "
-        f"epochs, one seed a class{f' ({seeds})' if seeds else ''}. `last`: the model after the last "
-        "epoch. `selected`: after the epoch in which held-out training images were told best from anomalies made of "
-        "them. `oracle`: the best epoch on the test images, which is how the paper's numbers were chosen. OC-SVM and "
+        f"{detectors}. The others train a pair on pixels ({_lengths(config)}), "
+        f"one seed per class{f' ({seeds})' if seeds else ''}. `last`: the model after the last "
+        "epoch. `selected`: after the epoch in which held-out training images were separated best from "
+        "synthetic anomalies. `oracle`: the best epoch on the test images, which is how the paper's numbers were "
+        "chosen. OC-SVM and "
         "KDE work on principal components that keep 95 % of the variance; OC-SVM with ν = 0.1 and scikit-learn's "
         "kernel width, KDE with the width of the best likelihood in three folds of the training images; isolation "
-        f"forest has 1,000 trees; DCAE and Deep SVDD {config.compared_epochs} epochs (of each of its two parts). What "
+        f"forest has 1,000 trees; DCAE and Deep SVDD {config.compared_epochs} epochs (of each of its two parts); "
+        f"AnoGAN is run on a few classes and scores {config.max_searched:,} test images drawn at random. What "
         "is marked as quoted is not run by us."
     )
+
+
+def _lengths(config: OneClassConfig) -> str:
+    """Epochs of every kind of pair, and what is smaller than the preset's."""
+    found = {}
+    for line in config.pairs:
+        narrow = f", {line.width} channels" if line.width is not None else ""
+        half = ", products in 16 bits" if line.bfloat16 else ""
+        found[line.setting] = f"`{line.setting}` {config.length(line)} epochs{narrow}{half}"
+    return "; ".join(found.values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from nrf.reproduce.one_class.best import Best
 from nrf.reproduce.one_class.cells import WATCHED
@@ -10,6 +11,10 @@ from nrf.reproduce.runner.experiment import Results, cell_name
 from nrf.reproduce.runner.watch import Curve
 from nrf.runs.presets import find_preset
 from nrf.runs.spec import Preset
+
+SAMPLERS = {"SGHMC": "sghmc", "SGLD": "sgld"}
+"""Names in presets, by those in tables."""
+UNTRAINED = "untrained potential"
 
 
 @dataclass(frozen=True)
@@ -23,6 +28,15 @@ class Line:
     detector: Best | None = None
     """In its place: NRFDetector with these settings."""
     seeds: int = 1
+    epochs: int = 50
+    """Of a pair."""
+    width: int | None = None
+    """Of a pair of convolutions: channels of the potential's first layer, in place of the preset's 96. The generator is
+    as much narrower."""
+    bfloat16: bool = False
+    """Whether a pair is trained with products of 16 bits."""
+    classes: tuple[int, ...] | None = None
+    """The classes it is run on; all if not given."""
 
     @property
     def name(self) -> str:
@@ -46,8 +60,13 @@ class OneClassConfig:
     dataset: str
     lines: tuple[Line, ...]
     """Kinds of runs, the most wanted first."""
-    epochs: int
+    epochs: int | None = None
+    """Of every pair, in place of the line's own number."""
     compared_epochs: int = 30
+    searched: tuple[int, ...] = ()
+    """Classes that AnoGAN is run on, which searches a code for each test image."""
+    max_searched: int = 1000
+    """Test images of a class that it is asked for, drawn at random."""
     classes: int = 10
     max_train: int | None = None
     max_test: int | None = None
@@ -64,33 +83,74 @@ class OneClassConfig:
         """The others; `best` is the first of them."""
         return tuple(line for line in self.lines if line.detector is not None)
 
+    @property
+    def untrained(self) -> dict[str, Line]:
+        """Controls by name: potentials as they are initialised, of the first pair and of the first narrower one."""
+        narrow = {f"{UNTRAINED}, {line.setting.split(', ')[-1]}": line for line in self.pairs if line.width is not None}
+        return {UNTRAINED: self.pairs[0], **dict(list(narrow.items())[:1])}
 
-def _lines(prefix: str, best: Best, seeds: int) -> tuple[Line, ...]:
+    def labels(self, line: Line) -> tuple[int, ...]:
+        """The classes that a line is run on."""
+        return tuple(label for label in line.classes or range(self.classes) if label < self.classes)
+
+    def length(self, line: Line) -> int:
+        """Epochs of a pair."""
+        return line.epochs if self.epochs is None else self.epochs
+
+
+def _lines(prefix: str, best: Best, epochs: int, sghmc_seeds: int = 1) -> tuple[Line, ...]:
     """`best`, the scripts' and the text's settings, and the detector on what pixels have in common.
 
-    Settings of `best` were chosen by anomalies made of held-out normal images (`nrf reproduce mnist-ablation`, …).
+    Settings of the rotation networks were chosen by anomalies made of held-out normal images (`nrf reproduce
+    mnist-ablation`, …).
     """
-    names = {"SGHMC": "sghmc", "SGLD": "sgld"}
     others = [
-        Line(setting, f"inclusive-NRF, {sampler}", f"{prefix}-{name}-{setting}")
+        Line(
+            setting,
+            f"inclusive-NRF, {sampler}",
+            f"{prefix}-{name}-{setting}",
+            seeds=sghmc_seeds if (setting, sampler) == ("released", "SGHMC") else 1,
+            epochs=epochs,
+        )
         for setting in ("released", "paper")
-        for sampler, name in names.items()
+        for sampler, name in SAMPLERS.items()
     ]
     plain = Line("components", "NRFDetector", detector=Best(members=1))
-    return (Line("best", "NRFDetector", detector=best, seeds=seeds), plain, *others)
+    return (Line("best", "NRFDetector", detector=best), plain, *others)
 
 
+BEST = Best(field="product", components=80, turn_epochs=10, members=1, sum_shares=(0.0, 0.33, 0.5, 0.67, 0.8, 1.0))
+"""Of both datasets. Components and shares were looked at on a few classes of each, by synthetic images and, beside
+them, by test images; which share a class takes is chosen by synthetic images alone."""
+SHORT_PAIRS = (
+    *(
+        Line(
+            "released, half width",
+            f"inclusive-NRF, {sampler}",
+            f"cifar10-one-class-{name}-released",
+            epochs=15,
+            width=48,
+            bfloat16=True,
+        )
+        for sampler, name in SAMPLERS.items()
+    ),
+    Line(
+        "released, full width",
+        "inclusive-NRF, SGHMC",
+        "cifar10-one-class-sghmc-released",
+        epochs=4,
+        width=96,
+        bfloat16=True,
+        classes=(0, 1),
+    ),
+)
+"""Pairs on the pixels of CIFAR-10 that fit into 40 minutes of a core each: the scripts' settings at half the width, a
+quarter of the arithmetic, for 15 of 100 epochs; and what the width does, on two classes. An iteration of the first has
+1.5 s of a core (2.9 with products of 32 bits), of which the ten steps of the revision take two thirds."""
 CONFIGS = {
-    "mnist-one-class": OneClassConfig("mnist", _lines("mnist", Best(turn_epochs=10), seeds=2), epochs=50),
+    "mnist-one-class": OneClassConfig("mnist", _lines("mnist", BEST, 50, sghmc_seeds=3), searched=(2, 5, 8)),
     "cifar10-one-class": OneClassConfig(
-        "cifar10",
-        _lines(
-            "cifar10-one-class",
-            Best(turn_epochs=10, answers=True, one_sided=True, sigma=3.0, first_step_size=0.05),
-            seeds=1,
-        ),
-        epochs=5,
-        compared_epochs=10,
+        "cifar10", (*_lines("cifar10-one-class", BEST, 5), *SHORT_PAIRS), compared_epochs=10
     ),
 }
 
@@ -101,14 +161,23 @@ def sized(config: OneClassConfig, line: Line, label: int, seed: int) -> Preset:
     preset = find_preset(line.preset)
     if config.n_steps is not None:
         preset = replace(preset, revision=replace(preset.revision, n_steps=config.n_steps))
-    length = replace(preset.train, iterations=None, epochs=config.epochs, watch_share=WATCHED, threads=1)
+    if line.width is not None:
+        potential: Any = preset.potential
+        generator: Any = preset.generator
+        narrow = generator.width * line.width // potential.width
+        preset = replace(
+            preset, potential=replace(potential, width=line.width), generator=replace(generator, width=narrow)
+        )
+    length = replace(preset.train, iterations=None, epochs=config.length(line), watch_share=WATCHED, threads=1)
+    if line.bfloat16:
+        length = replace(length, precision="bfloat16")
     return replace(preset, seed=seed, data=replace(preset.data, normal=label), train=length)
 
 
 def curves_of(config: OneClassConfig, results: Results, line: Line) -> dict[int, list[Curve]]:
     """The runs of a line that are there: by class, then by seed."""
     found: dict[int, list[Curve]] = {}
-    for label in range(config.classes):
+    for label in config.labels(line):
         names = [line.cell(label, seed) for seed in range(line.seeds)]
         there = [results[name]["curve"] for name in names if name in results]
         if there:

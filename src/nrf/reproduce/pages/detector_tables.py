@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from nrf.reproduce.detectors import ablation
 from nrf.reproduce.detectors.block_report import FIT, HEADER, SCORE, block_rows, overview_line
 from nrf.reproduce.detectors.blocks import BLOCKS, MIX, REAL, WIDE, cells_of
 from nrf.reproduce.detectors.experiment import DEFAULTS
@@ -13,7 +14,10 @@ from nrf.reproduce.pages.records import Records, Rows
 from nrf.reproduce.runner.cells import CellFile
 from nrf.reproduce.runner.report import Table
 
-LEFT_OUT = ("one-class SVM", "untrained NRF", "ECOD", "ALAD", "DTE-NP", "DTE-C", "kernel density", "autoencoder")
+ALAD = ("ALAD", "ALAD (PyOD)")
+FAILED = 0.55
+"""A system whose mean AUROC is below this is marked: it does no better than a coin."""
+LEFT_OUT = ("one-class SVM", "untrained NRF", "ECOD", *ALAD, "DTE-NP", "DTE-C", "kernel density", "autoencoder")
 """Where there is a column for each system."""
 
 
@@ -28,7 +32,7 @@ def detectors(records: Records) -> Table:
     rows = records.rows("detectors").within(None)
     lines = [
         [
-            f"**{method}**" if method == "NRF" else method,
+            _named(method, rows.get(method, "AUROC").mean),
             *(rows.get(method, metric).text() for metric in ("AUROC", "average precision")),
             f"{rows.get(method, 'mean rank').mean:.2f}",
             f"{rows.get(method, 'fit seconds').mean:.3g}",
@@ -42,7 +46,7 @@ def detectors(records: Records) -> Table:
 def detectors_by_set(records: Records) -> Table:
     """AUROC of some of them on each data set."""
     rows = records.rows("detectors").within(None)
-    methods = [method for method in _standing(rows) if method not in {"one-class SVM", "untrained NRF", "ECOD", "ALAD"}]
+    methods = [method for method in _standing(rows) if method not in {"one-class SVM", "untrained NRF", "ECOD", *ALAD}]
     lines = [
         [case, *(f"{rows.get(method, 'AUROC', case=case).mean:.3f}" for method in methods)]
         for case in rows.cases("AUROC")
@@ -65,7 +69,13 @@ def block(name: str, records: Records) -> Table:
     rows = _rows(name, records)
     overall = {(row.method, row.metric): row for row in rows.all if row.case is None}
     lines = [overview_line(overall, method) for method in _standing(rows)]
-    return Table(HEADER, [[_ours(method), *rest] for method, *rest in lines])
+    return Table(HEADER, [[_named(method, overall[method, "AUROC"].mean), *rest] for method, *rest in lines])
+
+
+def _named(method: str, auroc: float) -> str:
+    """Ours in bold; one that does not work is marked, unless it is a control."""
+    failed = auroc < FAILED and not method.startswith("untrained")
+    return f"{method}, *fails*" if failed else _ours(method)
 
 
 def _ours(method: str) -> str:
@@ -96,6 +106,18 @@ def block_seconds(name: str, records: Records) -> Table:
     return Table(["table", *map(_ours, methods)], lines)
 
 
+def variants(records: Records) -> Table:
+    """What was tried for the defaults."""
+    rows = records.rows("detector-ablation")
+    lines = [ablation.table_line(rows.all, method) for method in rows.methods(ablation.WORST)]
+    return Table(ablation.HEADER, [[f"**{m}**" if m == ablation.DEFAULT else m, *rest] for m, *rest in lines])
+
+
+def choices(records: Records) -> Table:
+    """What a choice among these gains on tables that it has not seen."""
+    return Table(ablation.CHOICE_HEADER, ablation.choice_lines(records.rows("detector-ablation").all))
+
+
 TABLES: dict[str, Callable[[Records], Table]] = {
     "detectors, all methods": detectors,
     "detectors, data sets": detectors_by_set,
@@ -104,4 +126,6 @@ TABLES: dict[str, Callable[[Records], Table]] = {
     "detectors, mixed tables": partial(block_by_table, MIX),
     "detectors, mixed tables, seconds": partial(block_seconds, MIX),
     "detectors, short and wide": partial(block_by_table, WIDE),
+    "detector-ablation": variants,
+    "detector-ablation, choices": choices,
 }

@@ -9,18 +9,47 @@ from pathlib import Path
 
 from nrf.errors import InputError
 from nrf.files import write_atomically
-from nrf.reproduce.pages import detector_tables, performance, readme, reproduction, studies
+from nrf.reproduce.pages import (
+    choice,
+    claims,
+    detector_tables,
+    drift_tables,
+    generated,
+    performance,
+    readme,
+    reproduction,
+    studies,
+    summary,
+)
 from nrf.reproduce.pages.records import Records
 from nrf.reproduce.runner.report import Table
 
 TABLES: dict[str, Callable[[Records], Table]] = {
+    **summary.TABLES,
     **readme.TABLES,
     **reproduction.TABLES,
+    **claims.TABLES,
     **studies.TABLES,
+    **generated.TABLES,
     **detector_tables.TABLES,
+    **drift_tables.TABLES,
     **performance.TABLES,
+    **choice.TABLES,
 }
 """By the name in the marker."""
+
+WORDS = {
+    "made anomalies": "synthetic anomalies",
+    "AUROC, made": "AUROC, synthetic",
+    "GFLOP an image": "GFLOP per image",
+    "seconds an iteration": "seconds per iteration",
+    "rows a second": "rows per second",
+    "scored a second": "scored per second",
+    "turned digits": "rotated digits",
+    "network that tells rotations, beside its answers": "rotation classifier, beside its probabilities",
+    "the same answers added up": "the same probabilities added up",
+}
+"""Words that records are named by, and keep; pages have others for them."""
 
 _BLOCK = re.compile(r"^(<!-- table: (?P<name>[^>\n]*) -->\n)(?P<table>.*?)^(<!-- end -->)$", re.DOTALL | re.MULTILINE)
 _MARKER = re.compile(r"^<!-- (?:table: .*|end) -->$", re.MULTILINE)
@@ -35,7 +64,10 @@ def fill(text: str, records: Records, where: str = "page") -> str:
             near = difflib.get_close_matches(name, TABLES, n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
             raise InputError(f"{where}: there is no table {name!r}{hint}")
-        return f"{match[1]}{TABLES[name](records).as_markdown()}\n{match[4]}"
+        text = TABLES[name](records).as_markdown()
+        for word, plain in WORDS.items():
+            text = text.replace(word, plain)
+        return f"{match[1]}{text}\n{match[4]}"
 
     if len(_MARKER.findall(text)) != 2 * len(_BLOCK.findall(text)):
         raise InputError(

@@ -130,6 +130,35 @@ def detectors(records: Records) -> Table:
     return Table(["rows", "method", "seconds to fit", "rows scored a second", "AUROC"], lines)
 
 
+def detector_fits(records: Records) -> Table:
+    """What a fit of the default field costs."""
+    rows = records.rows("detector-speed")
+    lines = []
+    for case in rows.cases("CPU-seconds to fit"):
+        cpu, auroc = (rows.get("NRFDetector", metric, case=case).mean for metric in ("CPU-seconds to fit", "AUROC"))
+        lines.append([case, f"{cpu:.2f}" if cpu < 10 else f"{cpu:.0f}", f"{auroc:.3f}"])
+    return Table(["table", "CPU-seconds to fit, one thread", "AUROC"], lines)
+
+
+def detector_scores(records: Records) -> Table:
+    """How fast it scores."""
+    rows = records.rows("detector-speed")
+    metrics = ("rows scored per CPU-second, one thread", "rows scored per second, two threads")
+    lines = [
+        [case, *(_three_digits(rows.get("NRFDetector", metric, case=case).mean) for metric in metrics)]
+        for case in rows.cases(metrics[0])
+    ]
+    return Table(["field", *metrics], lines)
+
+
+def streaming(records: Records) -> Table:
+    """Memory of a streamed file."""
+    rows = records.rows("detector-speed")
+    metric = "MB at the peak"
+    lines = [[case, f"{rows.get('nrf detect score', metric, case=case).mean:,.0f}"] for case in rows.cases(metric)]
+    return Table(["CSV file", metric], lines)
+
+
 def generation(records: Records) -> Table:
     """What an iteration of images costs."""
     rows = records.rows("bench")
@@ -165,4 +194,7 @@ TABLES: dict[str, Callable[[Records], Table]] = {
     "bench, scoring": scoring,
     "bench, detectors": detectors,
     "bench, generation": generation,
+    "detector-speed, fits": detector_fits,
+    "detector-speed, scores": detector_scores,
+    "detector-speed, streaming": streaming,
 }

@@ -1,4 +1,4 @@
-"""Tables of README.md."""
+"""Short tables of docs/results.md, one for each experiment; until 0.2 the README had them."""
 
 from __future__ import annotations
 
@@ -120,11 +120,11 @@ def kddcup(records: Records) -> Table:
     quoted = " / ".join(f1(method, "released", "oracle").paper_text() for method in samplers)
     compared = [f1("1-NN", None, None), *(f1(m, None, c) for m, c in (("DSEBM-e", "last"), ("OC-SVM", None)))]
     compared.append(f1("DAGMM", None, "last"))
-    detector = {column: f1("NRFDetector", "best", column) for column in ("last", "oracle")}
+    detector = f1("NRFDetector", "best", "last")
     scripts = {column: [f1(m, "released", column) for m in samplers] for column in ("last", "oracle")}
     settings = f"inclusive-NRF, the scripts' settings: SGLD / SGHMC, {scripts['last'][0].n} splits"
     lines = [
-        [f"NRFDetector, {detector['last'].n} splits", detector["last"].text(), detector["oracle"].text()],
+        [f"NRFDetector, {detector.n} splits", detector.text(), "no epochs"],
         [settings, joined(scripts["last"]), joined(scripts["oracle"])],
         ["the paper's inclusive-NRF: SGLD / SGHMC", "", quoted],
         [f"1-NN / DSEBM-e / OC-SVM / DAGMM, {compared[0].n} splits", means(compared), ""],
@@ -138,18 +138,29 @@ def _one_class(rows: Rows, method: str, preset: str | None = None, column: str |
     return rows.get(method, "AUROC", preset=preset, column=column)
 
 
+def _oracle(rows: Rows) -> str:
+    """The best epoch of `best`, where the detector has epochs: a field without a network has none."""
+    last, oracle = (_one_class(rows, "NRFDetector", "best", column).mean for column in ("last", "oracle"))
+    return "no epochs" if oracle == last else f"{oracle:.1f}"
+
+
+def seeds_of(row: Row) -> str:
+    """How many seeds a row is the mean of, for the end of a line's name."""
+    return ", one seed" if row.n == 1 else f", {row.n} seeds"
+
+
 def mnist(records: Records) -> Table:
     """Mean AUROC of ten digits."""
     rows = records.rows("mnist-one-class")
-    best, scripts = (
-        [f"{_one_class(rows, method, preset, column).mean:.1f}" for column in ("last", "oracle")]
-        for method, preset in (("NRFDetector", "best"), ("inclusive-NRF, SGHMC", "released"))
-    )
+    best = _one_class(rows, "NRFDetector", "best", "last")
+    scripts = [
+        f"{_one_class(rows, 'inclusive-NRF, SGHMC', 'released', column).mean:.1f}" for column in ("last", "oracle")
+    ]
     published = quoted_mean("mnist", "SGHMC")
     systems = [_one_class(rows, name) for name in ("1-NN", "KDE", "OC-SVM", "isolation forest")]
     controls = [_one_class(rows, name) for name in ("1-NN on the features of `best`", "untrained potential")]
     lines = [
-        ["NRFDetector on features learned without labels, two seeds", *best],
+        [f"NRFDetector on features learned without labels{seeds_of(best)}", f"{best.mean:.1f}", _oracle(rows)],
         ["inclusive-NRF, the scripts' settings, SGHMC", *scripts],
         ["the paper's inclusive-NRF, SGHMC", "", f"{published:.1f}"],
         ["1-NN / KDE / OC-SVM / isolation forest, on pixels", means(systems, ".1f"), ""],
@@ -162,12 +173,16 @@ def mnist(records: Records) -> Table:
 def cifar10(records: Records) -> Table:
     """Mean AUROC of ten classes."""
     rows = records.rows("cifar10-one-class")
-    best = [f"{_one_class(rows, 'NRFDetector', 'best', column).mean:.1f}" for column in ("last", "oracle")]
+    best = _one_class(rows, "NRFDetector", "best", "last")
     quoted = [_one_class(rows, f"inclusive-NRF, {sampler}", None, "oracle") for sampler in ("SGLD", "SGHMC")]
     systems = [_one_class(rows, name) for name in ("1-NN", "KDE", "isolation forest", "OC-SVM")]
     answers = _one_class(rows, "sum of the answers of `best`")
     lines = [
-        ["NRFDetector on what a network of turns answers", *best],
+        [
+            f"NRFDetector on what a network that tells rotations has learned{seeds_of(best)}",
+            f"{best.mean:.1f}",
+            _oracle(rows),
+        ],
         ["the same answers added up, no field, the control", f"{answers.mean:.1f}", ""],
         ["the paper's inclusive-NRF on pixels, SGLD / SGHMC (not run by us)", "", means(quoted, ".1f")],
         ["1-NN / KDE / isolation forest / OC-SVM, on pixels", means(systems, ".1f"), ""],

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from nrf.reproduce.kddcup.experiment import ARRAY
+from nrf.reproduce.one_class.matrix import SAMPLERS, UNTRAINED
 from nrf.reproduce.one_class.paper import NAMES, quoted, quoted_mean
+from nrf.reproduce.pages.detector_tables import FAILED
 from nrf.reproduce.pages.records import Records, Rows
 from nrf.reproduce.runner.record import spread
 from nrf.reproduce.runner.report import Table
@@ -18,6 +21,9 @@ def kddcup(records: Records) -> Table:
     rows = records.rows("kddcup")
     ours = [("NRFDetector", "best")]
     ours += [(f"inclusive-NRF, {name}", setting) for setting in ("released", "paper") for name in ("SGLD", "SGHMC")]
+    array = [(f"inclusive-NRF, {name}", ARRAY) for name in ("SGLD", "SGHMC")]
+    there = {(row.method, row.preset) for row in rows.all}
+    ours += [kind for kind in array if kind in there]
     kinds: list[tuple[str, str | None, str | None]] = [(*kind, column) for kind in ours for column in COLUMNS]
     compared = [row for row in rows.all if row.metric == "F1" and row.preset is None and row.case == "all test rows"]
     kinds += [(row.method, None, row.column) for row in compared]
@@ -31,7 +37,7 @@ def kddcup(records: Records) -> Table:
         main = (method, preset, column) == ("NRFDetector", "best", "last")
         lines.append(
             [
-                f"**{method}**" if main else method,
+                f"**{method}**" if main else f"{method}, *fails*" if _fails(method, whole["AUROC"].mean) else method,
                 preset or "",
                 column or "",
                 str(f1.n),
@@ -46,6 +52,11 @@ def kddcup(records: Records) -> Table:
         )
     metrics = ["precision", "recall", "F1", "AUROC", "average precision", "F1, unseen rows", "the paper's F1"]
     return Table(["method", "setting", "column", "splits", *metrics], lines)
+
+
+def _fails(method: str, auroc: float) -> bool:
+    """Whether a system does no better than a coin; a control may."""
+    return auroc < FAILED and not method.startswith("untrained")
 
 
 def kddcup_ablation(records: Records) -> Table:
@@ -88,27 +99,17 @@ def _paper(dataset: str, sampler: str, case: str | None) -> str:
     return spread(*quoted(dataset, sampler)[NAMES[dataset].index(case)], ".1f")
 
 
-def _quoted(rows: Rows, method: str, case: str | None) -> str:
-    return f"{rows.get(method, 'AUROC', case=case, column='oracle').mean:.1f}"
-
-
 def mnist_classes(records: Records) -> Table:
     """Our models on every digit."""
     rows = records.rows("mnist-one-class")
     columns: list[Callable[[str | None], str]] = [partial(_ours, rows, "NRFDetector", "best", c) for c in COLUMNS]
     columns.append(partial(_ours, rows, "NRFDetector", "components", "last"))
-    columns += [partial(_ours, rows, "inclusive-NRF, SGHMC", "released", c) for c in COLUMNS]
-    columns.append(partial(_paper, "mnist", "SGHMC"))
-    header = [
-        "`best`: last",
-        "selected",
-        "oracle",
-        "`components`: last",
-        "`released` SGHMC: last",
-        "selected",
-        "oracle",
-    ]
-    return _by_class("mnist", [*header, "the paper's SGHMC"], columns)
+    header = ["`best`: last", "selected", "oracle", "`components`: last"]
+    for sampler in SAMPLERS:
+        columns += [partial(_ours, rows, f"inclusive-NRF, {sampler}", "released", c) for c in COLUMNS]
+        columns.append(partial(_paper, "mnist", sampler))
+        header += [f"`released` {sampler}: last", "selected", "oracle", f"the paper's {sampler}"]
+    return _by_class("mnist", header, columns)
 
 
 def cifar10_classes(records: Records) -> Table:
@@ -116,24 +117,42 @@ def cifar10_classes(records: Records) -> Table:
     rows = records.rows("cifar10-one-class")
     columns: list[Callable[[str | None], str]] = [partial(_ours, rows, "NRFDetector", "best", c) for c in COLUMNS]
     columns.append(partial(_ours, rows, "NRFDetector", "components", "last"))
-    columns += [partial(_quoted, rows, f"inclusive-NRF, {sampler}") for sampler in ("SGLD", "SGHMC")]
-    quoted = [f"the paper's {sampler} (quoted, oracle)" for sampler in ("SGLD", "SGHMC")]
+    columns += [partial(_paper, "cifar10", sampler) for sampler in SAMPLERS]
+    quoted = [f"the paper's {sampler} (quoted, oracle)" for sampler in SAMPLERS]
     return _by_class("cifar10", ["`best`: last", "selected", "oracle", "`components`: last", *quoted], columns)
 
 
-def _system(rows: Rows, method: str, case: str | None) -> str:
-    """Ours, and in brackets the paper's."""
-    row = rows.get(method, "AUROC", case=case)
-    if row.quoted:
-        return f"({row.mean:.1f})"
-    return f"{row.mean:.1f} ({row.paper:.1f})"
+def cifar10_pairs(records: Records) -> Table:
+    """Pairs on pixels with the scripts' settings, at the widths and lengths that were run."""
+    rows, columns, header = records.rows("cifar10-one-class"), list[Callable[[str | None], str]](), list[str]()
+    for width in ("half width", "full width"):
+        for sampler in SAMPLERS:
+            method, preset = f"inclusive-NRF, {sampler}", f"released, {width}"
+            if not any((row.method, row.preset) == (method, preset) for row in rows.all):
+                continue
+            columns += [partial(_ours, rows, method, preset, c) for c in COLUMNS]
+            header += [f"{width}, {sampler}: last", "selected", "oracle"]
+    for sampler in SAMPLERS:
+        columns.append(partial(_paper, "cifar10", sampler))
+        header.append(f"the paper's {sampler} (oracle)")
+    for control in ("1-NN", f"{UNTRAINED}, half width"):
+        columns.append(partial(_control, rows, control))
+        header.append(control)
+    return _by_class("cifar10", header, columns)
+
+
+def _system(rows: Rows, dataset: str, method: str, case: str | None) -> str:
+    """Ours where we have it, and in brackets the paper's."""
+    row = next((row for row in rows.all if (row.method, row.metric, row.case) == (method, "AUROC", case)), None)
+    paper = quoted_mean(dataset, method) if case is None else quoted(dataset, method)[NAMES[dataset].index(case)][0]
+    return f"({paper:.1f})" if row is None or row.quoted else f"{row.mean:.1f} ({paper:.1f})"
 
 
 def systems(record: str, dataset: str, records: Records) -> Table:
     """What the paper compares itself with."""
     rows = records.rows(record)
     names = ("OC-SVM", "KDE", "isolation forest", "DCAE", "Deep SVDD", "AnoGAN")
-    return _by_class(dataset, names, [partial(_system, rows, name) for name in names])
+    return _by_class(dataset, names, [partial(_system, rows, dataset, name) for name in names])
 
 
 def _control(rows: Rows, method: str, case: str | None) -> str:
@@ -181,6 +200,7 @@ TABLES: dict[str, Callable[[Records], Table]] = {
     "mnist-one-class, controls": partial(controls, "mnist-one-class", "mnist"),
     "mnist-ablation": mnist_ablation,
     "cifar10-one-class, classes": cifar10_classes,
+    "cifar10-one-class, pairs": cifar10_pairs,
     "cifar10-one-class, systems": partial(systems, "cifar10-one-class", "cifar10"),
     "cifar10-one-class, controls": partial(controls, "cifar10-one-class", "cifar10"),
 }

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from nrf.reproduce.density import known
 from nrf.reproduce.density.experiment import THE_TRUTH, likelihoods
-from nrf.reproduce.gmm.cells import LEVELS
+from nrf.reproduce.gmm.cells import LEVELS, METROPOLIS, TUNED, WHOLE
 from nrf.reproduce.gmm.experiment import DENSITY_METRICS
 from nrf.reproduce.pages.records import Records, Rows
 from nrf.reproduce.runner.record import Row
@@ -76,6 +76,8 @@ def learners(records: Records) -> Table:
     names += ["CD", "PCD", "replay"]
     levels = [("levels", name) for name in LEVELS if rows.find(name, "iterations", preset="levels") is not None]
     kinds = [*levels, ("best", "inclusive-NRF"), *((s, name) for s in ("released", "paper") for name in names)]
+    beside = [(WHOLE, "inclusive-NRF"), *((TUNED, name) for name in names[1:4]), (METROPOLIS, "inclusive-NRF")]
+    kinds += [(setting, name) for setting, name in beside if rows.find(name, "iterations", preset=setting) is not None]
     lines = [_learner(rows, setting, name) for setting, name in kinds]
     oracle = rows.get("oracle", "covered modes", case="training data")
     realistic = rows.get("oracle", "realistic ratio", case="training data")

@@ -29,6 +29,10 @@ class OutOfTime(Exception):  # noqa: N818
     """A cell that stopped, for the time was over, and goes on at the next call."""
 
 
+class NotHere(Exception):  # noqa: N818
+    """A cell whose data is not on this machine: it is left out, and the message says what is missing."""
+
+
 @dataclass(frozen=True)
 class Deadline:
     """When to stop."""
@@ -58,7 +62,7 @@ class Cell:
     """A function of a module, to travel to a process; returns JSON."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Its keyword arguments: frozen dataclasses, numbers, texts."""
-    hangs_on: Mapping[str, Any] = field(default_factory=dict)
+    depends_on: Mapping[str, Any] = field(default_factory=dict)
     """Settings that it takes from elsewhere, such as the defaults of a detector."""
     places: Mapping[str, Path] = field(default_factory=dict)
     """Further arguments, of which the result does not hang: folders to work in."""
@@ -93,7 +97,7 @@ class Cell:
         return self.work(**self.settings, **self.places, **more)
 
     def _all(self) -> dict[str, Any]:
-        return {**self.settings, **self.hangs_on}
+        return {**self.settings, **self.depends_on}
 
 
 def _same(value: Any, stored: Any) -> bool:

@@ -6,15 +6,17 @@ lacks. The record names the commits that made them.
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import islice
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 
@@ -22,16 +24,23 @@ from nrf import figures
 from nrf.config import to_json
 from nrf.errors import InputError
 from nrf.files import locked, require_folder
-from nrf.processes import end_with, terminable
+from nrf.processes import end_with, ray_cluster, terminable
 from nrf.reproduce.runner.board import Board
 from nrf.reproduce.runner.cells import CellFile, Stored
-from nrf.reproduce.runner.experiment import Cell, Deadline, Experiment, Outcome, OutOfTime
+from nrf.reproduce.runner.experiment import Cell, Deadline, Experiment, NotHere, Outcome, OutOfTime
 from nrf.reproduce.runner.record import Record, commit, kept_with_code, machine, require_clean
 from nrf.reproduce.runner.report import Report
 from nrf.training import ProgressBar
 from nrf.training.checkpoint import versions
 
+log = logging.getLogger(__name__)
+
 CELLS = "cells.jsonl"
+Engine = Literal["local", "ray"]
+Task = tuple[Cell, Path, Deadline, float]
+"""What :func:`_compute` takes."""
+RETRIES = 3
+"""How often Ray runs a cell again whose process was killed."""
 
 
 @dataclass(frozen=True)
@@ -57,11 +66,15 @@ class Options:
     """Folder that outlives ``out``: finished cells are looked for there first, and copied there."""
     inception_weights: Path | None = None
     """Where images are scored: by Inception with the weights of this file."""
+    engine: Engine = "local"
+    """Processes of this machine, or tasks of Ray; every machine must then see all these folders under their paths."""
 
     def __post_init__(self) -> None:
         for name in ("out", "results", "store", "inception_weights"):  # text will do
             given = getattr(self, name)
             object.__setattr__(self, name, given if given is None else Path(given))
+        if self.engine not in get_args(Engine):
+            raise InputError(f"engine must be 'local' or 'ray', got {self.engine!r}")
         if self.jobs < 1:
             raise InputError(f"jobs must be at least 1, got {self.jobs}")
         if self.max_hours is not None and not self.max_hours >= 0:
@@ -207,8 +220,6 @@ def _of_lines(cells: Sequence[Cell], texts: Sequence[str]) -> list[Cell]:
 
 def _run_missing(name: str, cells: Sequence[Cell], folder: Path, store: CellFile | None, options: Options) -> float:
     """Compute the cells that are not there yet; returns the seconds spent on this experiment so far."""
-    from joblib import Parallel, delayed, parallel_config
-
     file = CellFile(folder / CELLS)
     spent, done = file.read()[1], set(file.find(cells))
     missing = [cell for cell in cells if cell.name not in done]
@@ -217,17 +228,15 @@ def _run_missing(name: str, cells: Sequence[Cell], folder: Path, store: CellFile
 
     begun: list[str] = []
 
-    def work() -> Iterator[Any]:
+    def work() -> Iterator[Task]:
         for cell in missing:
             if time.time() < deadline.at:
                 begun.append(cell.name)
-                yield delayed(_compute)(cell, folder, deadline, began)
+                yield cell, folder, deadline, began
 
-    # Workers watch from their start on, not from their first cell: they may never get one.
-    workers = parallel_config("loky", initializer=end_with, initargs=(os.getpid(),))
-    with terminable(), workers, _display(name, cells, done, folder, options) as advance:
-        at_a_time = Parallel(n_jobs=options.jobs, return_as="generator_unordered", pre_dispatch=options.jobs)
-        for finished in at_a_time(work()):
+    finish = _by_ray if options.engine == "ray" else _in_processes
+    with terminable(), _display(name, cells, done, folder, options) as advance:
+        for finished in finish(work(), options.jobs):
             advance(finished)
             if store is not None:
                 store.take_from(file)
@@ -236,6 +245,38 @@ def _run_missing(name: str, cells: Sequence[Cell], folder: Path, store: CellFile
     if store is not None:
         store.take_from(file)
     return file.read()[1]
+
+
+def _in_processes(work: Iterator[Task], jobs: int) -> Iterator[str | None]:
+    """Cells in processes of this machine, so many at a time, in the order in which they finish."""
+    from joblib import Parallel, delayed, parallel_config
+
+    # Workers watch from their start on, not from their first cell: they may never get one.
+    with parallel_config("loky", initializer=end_with, initargs=(os.getpid(),)):
+        at_a_time = Parallel(n_jobs=jobs, return_as="generator_unordered", pre_dispatch=jobs)
+        yield from at_a_time(delayed(_compute)(*task) for task in work)
+
+
+def _by_ray(work: Iterator[Task], jobs: int) -> Iterator[str | None]:
+    """Cells as tasks of Ray, so many at a time; a task whose process has died is run again."""
+    with ray_cluster():
+        import ray
+
+        compute, running = ray.remote(num_cpus=1, max_retries=RETRIES)(_compute), list[Any]()
+        try:
+            while True:
+                running += [compute.remote(*task) for task in islice(work, jobs - len(running))]
+                if not running:
+                    return
+                (done,), running = ray.wait(running, num_returns=1)
+                try:
+                    found: str | None = ray.get(done)
+                except ray.exceptions.RayTaskError as error:
+                    raise error.cause from error  # as if it were raised here
+                yield found
+        finally:
+            for left in running:
+                ray.cancel(left, force=True)
 
 
 @contextmanager
@@ -259,6 +300,9 @@ def _compute(cell: Cell, folder: Path, deadline: Deadline, began: float) -> str 
     try:
         result = cell.compute(_run(folder, cell), deadline)
     except OutOfTime:
+        return None
+    except NotHere as reason:
+        log.warning("%s is left out: %s", cell.name, reason)
         return None
     stored = Stored(cell.name, cell.revision, cell.described(), commit(), result)
     CellFile(folder / CELLS).add([stored.as_line(time.time() - began)])

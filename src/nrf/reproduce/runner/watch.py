@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from nrf.data import Splits
-from nrf.detect.selection import made_anomalies, made_images
+from nrf.detect.selection import synthetic_anomalies, synthetic_images
 from nrf.errors import InputError
 from nrf.files import read_json, write_atomically
 from nrf.metrics import auroc
@@ -124,7 +124,7 @@ def values_of(curve: Sequence[Mapping[str, float]], metric: str) -> list[float]:
 def chosen(curve: Sequence[Mapping[str, float]], column: str, metric: str) -> int:
     """The epoch that a column reports, counted from 0.
 
-    ``selected`` is the epoch after which watched rows were told best from anomalies made of them, ``oracle`` the one
+    ``selected`` is the epoch after which watched rows were separated best from synthetic anomalies, ``oracle`` the one
     with the best metric on test rows.
     """
     if column == "last":
@@ -141,7 +141,7 @@ def potential_of(potential: nn.Module, rows: NDArray[np.float32] | Tensor, chunk
 
 def synthetic(potential: nn.Module, watched: Tensor, chunk: int = CHUNK) -> float:
     """Mean AUROC of watched rows, or images, against anomalies made of them."""
-    kinds = made_images if watched.ndim == 4 else made_anomalies
+    kinds = synthetic_images if watched.ndim == 4 else synthetic_anomalies
     normal, truth = potential_of(potential, watched, chunk), np.repeat([0, 1], len(watched))
     made = [potential_of(potential, rows, chunk) for rows in kinds(watched).values()]
     return float(np.mean([auroc(np.concatenate([normal, scores]), truth) for scores in made]))

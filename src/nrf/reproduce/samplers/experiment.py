@@ -1,6 +1,6 @@
 """The sampler study: how near do the samplers come to ``p(x) q(h | x)`` where it is known? The paper's sampler figure.
 
-Besides the figure: whether its order hangs on the draw or on the scale of the covariances, what the bias of Alg. 2's
+Besides the figure: whether its order depends on the draw or on the scale of the covariances, what the bias of Alg. 2's
 gradient is made of, and how many effective samples a gradient buys.
 """
 

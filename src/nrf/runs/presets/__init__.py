@@ -27,6 +27,7 @@ PRESETS: dict[str, Preset] = {
     **cifar10_one_class(),
     **cifar10(),
 }
+"""Every preset by its name."""
 
 __all__ = ["PRESETS", "find_preset"]
 

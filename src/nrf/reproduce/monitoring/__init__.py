@@ -1,0 +1,1 @@
+"""Drift monitors: false alarms of streams that do not change, delays of those that do."""
