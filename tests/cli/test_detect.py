@@ -16,6 +16,7 @@ import pytest
 from PIL import Image
 
 import nrf.cli.detect as cli
+import nrf.cli.looking as looking
 from nrf.cli import main
 from nrf.cli.parsing import parse
 from nrf.detect import NRFDetector
@@ -332,8 +333,8 @@ def with_ids():
 @pytest.mark.parametrize("name", ["x.csv", "x.parquet"])
 @pytest.mark.parametrize("fdr", [(), ("--fdr", "0.4")])
 def test_ids_are_copied_and_labels_passed_over(run, tmp_path, name, fdr, monkeypatch):
-    whole = stream_module.batches
-    monkeypatch.setattr(stream_module, "batches", lambda *a, **k: whole(*a, **(k | {"batch_rows": 50})))
+    whole = stream_module.batches_for
+    monkeypatch.setattr(stream_module, "batches_for", lambda *a, **k: whole(*a, **(k | {"batch_rows": 50})))
     source = tmp_path / name
     (csv.write_csv if source.suffix == ".csv" else parquet.write_table)(with_ids(), source)
     options = ["--label", "label", "--normal", "ok", "--drop", "kind", "--id", "order", "score"]
@@ -733,7 +734,8 @@ def test_a_stopped_score_leaves_nothing_and_says_so(data, model, tmp_path, numbe
 
 
 def test_places_are_checked_before_any_work(fails, data, model, tmp_path, monkeypatch):
-    monkeypatch.setattr(cli, "_load", lambda *arguments: pytest.fail("loaded the detector"))
+    for module in (cli, looking):
+        monkeypatch.setattr(module, "load_model", lambda *arguments: pytest.fail("loaded the detector"))
     (tmp_path / "file").write_text("")
     for action in (["score"], ["explain", "--row", "1"]):
         out = tmp_path / "file" / ("s.csv" if action == ["score"] else "s.png")

@@ -37,6 +37,8 @@ def bench(
 ) -> int:
     """Measure speed as ratios in one run: against the machine's arithmetic, a plain loop, and what others offer.
 
+    Example: nrf bench revision --quick
+
     Args:
         only: Sections to measure, of machine, revision, iteration, parts, generation, samplers, scoring, growth,
             detectors; else all.

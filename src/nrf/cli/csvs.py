@@ -15,7 +15,7 @@ SPELLED = {"tab": "\t", "\\t": "\t", "space": " "}
 
 @dataclass(frozen=True)
 class CsvOptions:
-    """How a CSV file is written. What `fit` was told or found is remembered; later actions may say otherwise."""
+    """How a CSV file is written. What `fit` was given or found is remembered; later actions may say otherwise."""
 
     sep: Annotated[str | None, tyro.conf.arg(metavar="CHAR")] = None
     """What separates the columns: ';', '|', tab, … If not given it is found by the first rows, and said if it is no

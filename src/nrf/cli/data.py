@@ -20,6 +20,8 @@ def data(
 ) -> int:
     """List the datasets, fetch one into the cache, or check one's files and facts.
 
+    Example: nrf data fetch mnist
+
     Args:
         action: What to do.
         name: The dataset, for fetch and verify.
@@ -39,7 +41,8 @@ def _list_data() -> int:
 
     for name, dataset in (DATASETS | COLLECTIONS).items():
         try:
-            place = str(locate(name) or f"not here; nrf data fetch {name}") if dataset.files else "built in"
+            remedy = f"nrf data fetch {name}" if dataset.fetch is not None else "set NRF_DATA to its folder"
+            place = str(locate(name) or f"not here; {remedy}") if dataset.files else "built in"
         except DataError as error:
             place = str(error)
         say(f"{name:10}  {dataset.description}  [{place}]")

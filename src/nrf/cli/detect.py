@@ -1,4 +1,4 @@
-"""`nrf detect fit`, `score`, `explain`, `evaluate` and `export`: a detector on files."""
+"""`nrf detect fit`, `score`, `explain`, `evaluate`, `export` and `watch`: a detector on files."""
 
 from __future__ import annotations
 
@@ -11,9 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from nrf.cli.csvs import AS_KNOWN, CsvOptions
-from nrf.cli.labels import measures, normal_rows
+from nrf.cli.folders import score_folder
+from nrf.cli.labels import normal_rows
+from nrf.cli.looking import evaluate, explain, load_model, name_of
 from nrf.cli.parsing import Stopped, in_new_names, parse, say
-from nrf.cli.show import Percent, cell, one_line, print_table, print_warnings, said_warnings, show_columns
+from nrf.cli.show import Percent, print_table, print_warnings, said_warnings, show_columns
+from nrf.cli.watch import watch
+from nrf.cli.windows import NO_WINDOWS, WindowOptions
 from nrf.errors import InputError
 from nrf.files import require_folder, require_output
 from nrf.processes import terminable
@@ -28,6 +32,7 @@ Model = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="MODEL")]
 Train = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="TRAIN")]
 Columns = Annotated[tuple[str, ...], tyro.conf.arg(metavar="[COL [COL ...]]")]
 Csv = tyro.conf.OmitArgPrefixes[CsvOptions]
+Windows = tyro.conf.OmitArgPrefixes[WindowOptions]
 Ids = Annotated[tuple[str, ...], tyro.conf.arg(name="id", metavar="[COL [COL ...]]")]
 
 
@@ -48,7 +53,7 @@ def detect(arguments: list[str]) -> int:
         with terminable():
             return run()
     except KeyboardInterrupt as stop:
-        raise Stopped("stopped; nothing was written, and what was there before is as it was") from stop
+        raise Stopped(str(stop) or "stopped; nothing was written, and what was there before is as it was") from stop
 
 
 def fit(
@@ -73,6 +78,8 @@ def fit(
     device: str = "cpu",
     seed: int = 0,
     quiet: bool = False,
+    card: bool = False,
+    windows: Windows = NO_WINDOWS,
     csv: Csv = AS_KNOWN,
 ) -> int:
     """Fit a detector to a file of normal rows.
@@ -107,10 +114,13 @@ def fit(
         device: Where to compute: cpu, cuda, …
         seed: Seed.
         quiet: No progress bar.
+        card: Write a model card, card.md, to the folder of the detector.
+        windows: Of a series.
         csv: How the file is written; remembered.
     """
     import warnings
 
+    from nrf.detect.card import CARD, write_card
     from nrf.detect.parameters import check_parameters
     from nrf.detect.tables.dialect import Dialect
     from nrf.detect.tables.files import FileColumns, read_training
@@ -126,8 +136,12 @@ def fit(
         for name in names:
             if name in left_out:
                 raise InputError(f"{option} {name} and {left_out[name]} {name} exclude each other; give one of them")
+    for option, name in (("--time", windows.time or ""), ("--group", windows.group or "")):
+        if name in left_out:
+            raise InputError(f"{option} {name} and {left_out[name]} {name} exclude each other; give one of them")
     _check_free(out)
     settings = {
+        "features": windows.features(),
         "false_alarm_rate": false_alarm_rate,
         "contamination": contamination,
         "n_estimators": n_estimators,
@@ -164,6 +178,8 @@ def fit(
     file = FileColumns(label, tuple(ids), dropped, dialect)
     detector.fitted_ = replace(detector.fitted_, provenance=replace(detector.fitted_.provenance, file=file))
     detector.save(out)
+    if card:
+        write_card(detector, out)
     print_warnings([w for w in caught if issubclass(w.category, RuntimeWarning)])
     encoder = detector.encoder_
     assert encoder is not None
@@ -174,6 +190,8 @@ def fit(
     say(f"threshold  {_threshold(detector).removeprefix('threshold ')}")
     say(f"time       {time.perf_counter() - started:.1f} s")
     say(f"detector   {out}")
+    if card:
+        say(f"card       {out / CARD}")
     return 0
 
 
@@ -185,23 +203,26 @@ def score(
     out: Path,
     fdr: float | None = None,
     top: int = 0,
+    engine: Literal["local", "ray"] = "local",
     ids: Ids = (),
     drop: Columns = (),
     device: str = "cpu",
     csv: Csv = AS_KNOWN,
 ) -> int:
-    """Score every row of a file: high = normal. Files may be larger than memory.
+    """Score every row of a file, or of a directory of Parquet files: high = normal. Files may be larger than memory.
 
     Example: nrf detect score model new.csv --out scores.csv --id order --top 10
 
     Args:
         model: Folder of the detector.
-        data: Rows to score: .csv, .csv.gz or .parquet. The label and the columns that `fit` was told to leave out may
-            be there or not.
-        out: Where to write row, score, p_value and anomaly (0 or 1): .csv or .parquet.
+        data: Rows to score: .csv, .csv.gz or .parquet, or a directory of .parquet files. The label and the columns that
+            `fit` was asked to leave out may be there or not.
+        out: Where to write row, score, p_value and anomaly (0 or 1): .csv or .parquet; of a directory, a
+            folder, which gets a file for each. The same command goes on where one was stopped.
         fdr: Flag rows so that of all flagged ones at most this share is expected to be normal, instead of by the
             detector's threshold.
         top: Print this many of the most abnormal rows.
+        engine: Of a directory: one file after the other (local), or several at a time by Ray.
         ids: Columns to copy to the scores as they are; those that `fit` was given are copied without being named. One
             that is called row, score, p_value or anomaly gets id_ in front.
         drop: Columns to leave out.
@@ -212,9 +233,15 @@ def score(
 
     if top < 0:
         raise InputError(f"--top must be 0 or more, got {top}")
+    if data.is_dir():
+        if fdr is not None or top or csv != AS_KNOWN:
+            raise InputError("--fdr, --top and how a CSV file is written go with one file, not with a directory")
+        return score_folder(model, data, out, engine, drop, ids, device)
+    if engine != "local":
+        raise InputError(f"--engine {engine} scores a directory of .parquet files; {data} is none")
     require_output(out, *OUTPUTS)
     started = time.perf_counter()
-    detector = _load(model, device)
+    detector = load_model(model, device)
     dialect = csv.over(detector.file_columns_.dialect)
     with said_warnings(), Percent("scoring") as bar:
         summary = score_stream(
@@ -229,142 +256,10 @@ def score(
     say(f"{summary.anomalies} {rule}")
     if summary.top:
         rows = [
-            (*map(_name, extreme.ids), str(extreme.row), f"{extreme.score:.4g}", f"{extreme.p_value:.3g}")
+            (*map(name_of, extreme.ids), str(extreme.row), f"{extreme.score:.4g}", f"{extreme.p_value:.3g}")
             for extreme in summary.top
         ]
         print_table((*summary.ids, "row", "score", "p-value"), rows)
-    return 0
-
-
-def explain(
-    model: Model,
-    data: Data,
-    /,
-    *,
-    row: int,
-    out: Path | None = None,
-    drop: Columns = (),
-    device: str = "cpu",
-    csv: Csv = AS_KNOWN,
-) -> int:
-    """Say why a row scores as it does, and what would have to change for it to pass as normal.
-
-    Example: nrf detect explain model new.csv --row 17 --out why.png
-
-    Args:
-        model: Folder of the detector.
-        data: File with the row: .csv, .csv.gz or .parquet.
-        row: Number of the row, from 1.
-        out: Where to draw the contributions of the features: .png.
-        drop: Columns to leave out.
-        device: Where to compute: cpu, cuda, …
-        csv: How the file is written, where it is not like the training file.
-    """
-    if row < 1:
-        raise InputError(f"--row counts from 1, got {row}")
-    if out is not None:
-        require_output(out, ".png")
-    import warnings
-
-    from nrf.detect.tables.files import batches
-    from nrf.detect.tables.stream import table_schema
-
-    detector = _load(model, device)
-    last, known = 0, detector.file_columns_
-    with said_warnings():
-        for batch in batches(table_schema(detector), data, drop=drop, known=known, dialect=csv.over(known.dialect)):
-            last = batch.last
-            if row <= last:
-                break
-        else:
-            raise InputError(f"{data}: has {last} rows, there is no row {row}")
-    table = batch.table.slice(row - batch.first, 1)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="X has feature names")
-        explanation = detector.explain(table)[0]
-    state = "anomaly" if explanation.is_anomaly else "normal"
-    names = batch.ids.slice(row - batch.first, 1).to_pylist()[0] if batch.ids.num_columns else {}
-    which = f" ({', '.join(f'{name} {_name(value)}' for name, value in names.items())})" if names else ""
-    say(f"row {row}{which}: {state}, score {explanation.score:.4g}, p-value {explanation.p_value:.3g}")
-    say(_threshold(detector))
-    cells = table.to_pylist()[0]
-    if explanation.changes:
-        rows = [
-            (c.feature, cell(cells.get(c.feature, "–")), cell(c.typical), f"{c.contribution:+.4g}", c.reason or "")
-            for c in explanation.changes
-        ]
-        print_table(("feature", "value", "typical value", "contribution", "what is new"), rows)
-        if not explanation.reached:
-            say(f"even so changed, the row stays below the threshold (score {explanation.revised_score:.4g})")
-    else:
-        say("nothing has to change for it to pass as normal")
-    if out is not None:
-        from nrf.figures import contribution_bars
-
-        out.parent.mkdir(parents=True, exist_ok=True)
-        contribution_bars(explanation, f"row {row}").savefig(out, dpi=130)
-        say(f"figure: {out}")
-    return 0
-
-
-def evaluate(
-    model: Model,
-    data: Data,
-    /,
-    *,
-    label: str,
-    normal: str | None = None,
-    anomaly: str | None = None,
-    drop: Columns = (),
-    device: str = "cpu",
-    csv: Csv = AS_KNOWN,
-) -> int:
-    """Compare scores with labels: AUROC, average precision, and what the threshold does.
-
-    Example: nrf detect evaluate model labelled.csv --label class --normal good
-
-    Args:
-        model: Folder of the detector.
-        data: Labelled rows: .csv, .csv.gz or .parquet. Rows without a label are left out.
-        label: Column with the labels.
-        normal: The label of normal rows; all others are anomalies.
-        anomaly: Or the label of anomalies; all others are normal.
-        drop: Columns to leave out.
-        device: Where to compute: cpu, cuda, …
-        csv: How the file is written, where it is not like the training file.
-    """
-    import numpy as np
-
-    from nrf.detect.tables.files import batches
-    from nrf.detect.tables.stream import score_batch, table_schema
-    from nrf.detect.tables.texts import label_is
-
-    wanted = normal if anomaly is None else anomaly
-    if wanted is None or (normal is not None and anomaly is not None):
-        raise InputError("give either --normal or --anomaly: which label of the column is which?")
-    detector = _load(model, device)
-    scores, found, given, seen = [], [], [], set[str]()
-    known, encoder = detector.file_columns_, table_schema(detector)
-    dialect = csv.over(known.dialect)
-    with said_warnings(), Percent("scoring") as bar:
-        for batch in batches(encoder, data, drop=drop, label=label, known=known, dialect=dialect):
-            scores.append(score_batch(detector, batch))
-            found.append(label_is(batch.labels, wanted))
-            given.append(np.asarray(batch.labels.is_valid()))
-            seen |= {v for v in batch.labels.unique().to_pylist()[:9] if v is not None}
-            bar.reached(batch.last, batch.share)
-    labelled = np.concatenate(given)
-    u, is_wanted = np.concatenate(scores)[labelled], np.concatenate(found)[labelled]
-    if is_wanted.all() or not is_wanted.any():
-        state = "all" if is_wanted.any() else "none"
-        raise InputError(
-            f"{data}: {state} of the {len(u)} labelled rows have {label} = {wanted}; there must be others and these. "
-            f"Labels are, for example, {', '.join(map(repr, sorted(seen)[:8])) or 'missing everywhere'}"
-        )
-    truth = is_wanted if anomaly is not None else ~is_wanted
-    say(f"rows {len(u)}, anomalies {int(truth.sum())}" + _unlabelled(int((~labelled).sum())))
-    print_table(("measure", "value"), measures(u, truth, u < detector.offset_))
-    say(_threshold(detector))
     return 0
 
 
@@ -381,7 +276,7 @@ def export(model: Model, /, *, out: Path) -> int:
         out: Where to write: .onnx.
     """
     require_output(out, ".onnx")
-    detector = _load(model)
+    detector = load_model(model)
     detector.export(out)
     say(f"ONNX graph: {out}")
     return 0
@@ -393,15 +288,10 @@ ACTIONS: dict[str, tuple[Callable[..., int], str]] = {
     "explain": (explain, "say why a row is an anomaly"),
     "evaluate": (evaluate, "compare with labels"),
     "export": (export, "write a detector as an ONNX graph"),
+    "watch": (watch, "say when the rows of a stream are no longer like before"),
 }
 OLD_OPTIONS = {"--iterations": "--max-iter", "--members": "--n-estimators"}
 """Options of `nrf detect fit` as they were called in version 0.1.0."""
-
-
-def _load(model: Path, device: str = "cpu") -> NRFDetector:
-    from nrf.detect import NRFDetector
-
-    return NRFDetector.load(model, device=device)
 
 
 def _detector(show: Callable[[Schema], None], **settings: Any) -> NRFDetector:
@@ -429,12 +319,3 @@ def _check_free(out: Path) -> None:
 
 def _threshold(detector: NRFDetector) -> str:
     return str(detector.threshold_rule_)
-
-
-def _name(value: Any) -> str:
-    """What says which row it is, with all its digits."""
-    return "missing" if value is None else one_line(str(value))
-
-
-def _unlabelled(count: int) -> str:
-    return f", {count} without a label left out" if count else ""

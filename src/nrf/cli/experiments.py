@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 
@@ -14,6 +14,8 @@ from nrf.files import require_folder
 
 def demo(*, out: Path = Path("runs/demo"), quick: bool = False, quiet: bool = False) -> int:
     """Train on embedded data, print the figures, write a report page.
+
+    Example: nrf demo --quick --out runs/demo
 
     Args:
         out: Folder for the runs and report.html; a stopped demo goes on where it was.
@@ -48,9 +50,12 @@ def reproduce(
     max_hours: float | None = None,
     store: Path | None = None,
     inception_weights: Path | None = None,
+    engine: Literal["local", "ray"] = "local",
     quiet: bool = False,
 ) -> int:
     """Run an experiment of the paper: table, figures, report and a JSON record. A stopped one goes on where it was.
+
+    Example: nrf reproduce sampler-study
 
     Args:
         name: The experiment.
@@ -70,6 +75,7 @@ def reproduce(
             machine can go on.
         inception_weights: Where images are scored: by Inception with the weights of this file (torch-fidelity's) in
             place of the project's classifier.
+        engine: Run cells in processes of this machine (local), or as tasks of Ray, `jobs` of them at a time.
         quiet: No progress bar.
     """
     from nrf.reproduce.pages import write_pages
@@ -90,7 +96,7 @@ def reproduce(
     if name is None:
         raise InputError("which experiment? `nrf reproduce NAME`; `nrf reproduce --list` shows them")
     options = Options(
-        out, results, jobs, quick, quiet, classes, seeds, lines, epochs, max_hours, store, inception_weights
+        out, results, jobs, quick, quiet, classes, seeds, lines, epochs, max_hours, store, inception_weights, engine
     )
     experiment = find_experiment(name)
     try:

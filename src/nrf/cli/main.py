@@ -13,8 +13,11 @@ from nrf.cli.detect import detect
 from nrf.cli.experiments import demo, reproduce
 from nrf.cli.parsing import STOPPED, parse, parse_with_sampler, say_old
 from nrf.cli.quality import quality
+from nrf.cli.runs import runs
+from nrf.cli.serve import serve
 from nrf.cli.train import train
 from nrf.cli.trained import density, interpolate, revise, sample, score
+from nrf.cli.tune import tune
 from nrf.errors import InputError, NonFiniteError, NRFError, printable
 from nrf.processes import terminable
 
@@ -58,9 +61,9 @@ def _dispatch(arguments: list[str]) -> int:
         print(_overview())
         return 0 if arguments else 2
     command, rest = arguments[0], arguments[1:]
-    if command == "train":  # its arguments hang on the preset
+    if command == "train":  # its arguments depend on the preset
         return train(rest)
-    if command == "detect":  # its arguments hang on the action
+    if command == "detect":  # its arguments depend on the action
         return detect(rest)
     if command == "export":  # of version 0.1.0
         say_old("nrf export", "nrf detect export")
@@ -78,9 +81,12 @@ COMMANDS: dict[str, tuple[Callable[..., int], str]] = {
     "density": (density, "check that a log-density is normalised"),
     "interpolate": (interpolate, "walk in the latent space"),
     "quality": (quality, "score generated images: inception score, FID, precision, recall"),
+    "tune": (tune, "search a detector's settings without labels"),
     "reproduce": (reproduce, "run an experiment of the paper"),
     "demo": (demo, "train on embedded data and write a report page"),
     "bench": (bench, "measure speed as ratios in one run"),
+    "runs": (runs, "show run folders in the browser, live while training"),
+    "serve": (serve, "serve saved detectors over HTTP"),
     "data": (data, "list, fetch or verify datasets"),
 }
 

@@ -28,6 +28,8 @@ def quality(
     Without Inception's weights the features are those of a small classifier that the project trains once, about half
     an hour on two cores, and keeps in its cache. Such scores carry the mark -c10; compare them among themselves only.
 
+    Example: nrf quality runs/cifar --draws 1 --out scores.json
+
     Args:
         folder: Folder of the run.
         samples: Images of a draw.

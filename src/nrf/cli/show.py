@@ -61,9 +61,9 @@ def show_columns(schema: Schema, left_out: dict[str, str]) -> None:
 
 
 def print_warnings(caught: Sequence[Any]) -> None:
-    """One line each."""
-    for warning in caught:
-        _print_warning(warning.message)
+    """One line each, those that say the same once."""
+    for message in dict.fromkeys(str(warning.message) for warning in caught):
+        _print_warning(message)
 
 
 @contextmanager

@@ -52,7 +52,10 @@ def train(arguments: list[str]) -> int:
             args=rest,
             default=TrainRequest(out=tyro.MISSING, preset=PresetOptions.of(preset)),
             prog=prog,
-            description=f"Train the preset {name!r}. `sampler:sghmc` and the like exchange the sampler.",
+            description=(
+                f"Train the preset {name!r}. `sampler:sghmc` and the like exchange the sampler.\n\n"
+                f"Example: nrf train {name} --out runs/{name} --train.iterations 1000 sampler:sghmc"
+            ),
             config=(tyro.conf.CascadeSubcommandArgs,),
         ),
         prog,

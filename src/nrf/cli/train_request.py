@@ -1,4 +1,4 @@
-"""What `nrf train PRESET` reads: a preset's fields as options, and what else a run is told."""
+"""What `nrf train PRESET` reads: a preset's fields as options, and what else a run is given."""
 
 from __future__ import annotations
 

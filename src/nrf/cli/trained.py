@@ -34,6 +34,8 @@ def sample(
 ) -> int:
     """Draw samples from a trained model.
 
+    Example: nrf sample runs/g --n 1000 --revise --out samples.npz
+
     Args:
         folder: Folder of the run.
         out: Where to write: .npz (arrays x and h; h has no columns where no generator was trained) or .png.
@@ -90,6 +92,8 @@ def revise(
 ) -> int:
     """Pull given rows towards what the model finds typical.
 
+    Example: nrf revise runs/g rows.csv --steps 20 --out revised.npz
+
     Args:
         folder: Folder of the run.
         input: Rows to revise: .npz, .npy, .csv or .txt, in the units the model was trained in.
@@ -141,6 +145,8 @@ def score(
 ) -> int:
     """Score rows by their potential or log-density: high = normal, low = anomalous.
 
+    Example: nrf score runs/g rows.csv --out scores.csv
+
     Args:
         folder: Folder of the run.
         input: Rows to score: .npz, .npy, .csv or .txt, in the units the model was trained in.
@@ -187,6 +193,8 @@ def density(
 ) -> int:
     """Check the log-density of a trained model: its integral should be 1.
 
+    Example: nrf density runs/field --chains 500
+
     Args:
         folder: Folder of a run of the learner `levels`, or of a field around a reference.
         chains: Independent chains of annealed importance sampling.
@@ -226,6 +234,8 @@ def interpolate(
     seed: int = 0,
 ) -> int:
     """Draw what the generator makes of codes on straight lines between pairs of random codes.
+
+    Example: nrf interpolate runs/g --out lines.png
 
     Args:
         folder: Folder of the run.
