@@ -8,7 +8,7 @@ LOWEST := .venv-lowest
 # One process for each core. With worksteal tests of a file mostly stay together, and so do the models they share.
 SPREAD := -n auto --dist worksteal
 
-.PHONY: install demo test test-slow test-all test-core test-lowest lint format bench clean
+.PHONY: install demo test test-slow test-all test-core test-lowest lint format docs docs-serve check-dist bench clean
 
 # An environment with torch, which comes first and pinned: left to pip it may bring gigabytes of CUDA.
 define with_torch
@@ -71,9 +71,21 @@ format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# The site in site/: spelling first, then strict, so that a link that leads nowhere fails. Nothing is fetched.
+docs: $(STAMP)
+	$(BIN)/codespell
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+docs-serve: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
+
+# Wheel and sdist, installed in empty environments, with the README's examples run there.
+check-dist: $(STAMP)
+	$(BIN)/python .ci/check_dist
+
 bench: $(STAMP)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[bench]'
 	$(BIN)/nrf bench
 
 clean:
-	rm -rf $(VENV) $(CORE) $(LOWEST) runs build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(CORE) $(LOWEST) runs build dist site .pytest_cache .mypy_cache .ruff_cache

@@ -24,7 +24,7 @@ FLOORS = [
     {"training", "figures"},
     {"runs"},
     {"detect", "experiments"},
-    {"reproduce"},
+    {"reproduce", "serve"},
     {"cli"},
     {"__main__", ""},
 ]

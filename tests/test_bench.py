@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import resource
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -167,3 +170,15 @@ def test_a_partial_run_overwrites_no_record(tmp_path, monkeypatch):
     kept.write_text(json.dumps({"kept": True}))
     assert main(["bench", "--quick", "machine"]) == 0
     assert json.loads(kept.read_text()) == {"kept": True}
+
+
+@pytest.mark.slow
+def test_the_speed_of_the_detector_is_measured(tmp_path):
+    script = Path(__file__).parents[1] / "benchmarks" / "detector_speed.py"
+    command = [sys.executable, str(script), "--quick", "--results", str(tmp_path)]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert [line.rsplit(maxsplit=1)[0].split("  ")[0] for line in said.splitlines()] == ["NRFDetector"] * 7 + [
+        "nrf detect score"
+    ]
+    assert all(float(line.rsplit(maxsplit=1)[1].replace(",", "")) > 0 for line in said.splitlines())
+    assert not list(tmp_path.iterdir()), "a quick run leaves no record"

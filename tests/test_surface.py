@@ -76,6 +76,8 @@ FORMER = {
     "nrf.detect.files.Dialect": "nrf.detect.tables.dialect.Dialect",
     "nrf.detect.given.novelties": "nrf.detect.tables.given.novelties",
     "nrf.detect.stream.score_stream": "nrf.detect.tables.stream.score_stream",
+    "nrf.detect.selection.made_anomalies": "nrf.detect.selection.synthetic_anomalies",
+    "nrf.detect.selection.made_images": "nrf.detect.selection.synthetic_images",
 }
 
 
