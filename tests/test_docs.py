@@ -17,7 +17,9 @@ import nrf
 PROJECT = Path(nrf.__file__).parents[2]
 DOCS = PROJECT / "docs"
 ROOT_PAGES = [PROJECT / f"{name}.md" for name in ("README", "CHANGELOG", "CONTRIBUTING", "SECURITY", "CODE_OF_CONDUCT")]
-PAGES = [*ROOT_PAGES, *sorted(DOCS.rglob("*.md"))]
+MADE = DOCS / "gallery"
+"""Its pages are made of the scripts in examples/ when the site is built."""
+PAGES = [*ROOT_PAGES, *(page for page in sorted(DOCS.rglob("*.md")) if not page.is_relative_to(MADE))]
 LINK = re.compile(r"(?<!`)\[[^\]\n]*\]\(([^)\s]+)\)")
 
 
@@ -87,7 +89,10 @@ def _hooks():
 
 def test_every_page_is_in_the_navigation_once():
     hooks, shown = _hooks(), _in_nav(_mkdocs()["nav"])
-    pages = {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")} | set(hooks.OUTSIDE)
+    pages = {path.relative_to(DOCS).as_posix() for path in PAGES if path.is_relative_to(DOCS)} | set(hooks.OUTSIDE)
+    examples = sorted((PROJECT / "examples").glob("*.py"))
+    assert examples
+    pages |= {f"gallery/{name}.md" for name in ("index", *(path.stem for path in examples))}
     pages |= {f"reference/{name}.md" for name in ("index", "cli", *hooks.public_modules())}
     assert sorted(shown) == sorted(pages)
 
