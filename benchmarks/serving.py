@@ -208,23 +208,32 @@ class Client(asyncio.Protocol):
 
 
 async def load(
-    service: Service, clients: int, seconds: float, rows: list[bytes], wanted: list[float], *, again: bool = False
+    service: Service,
+    clients: int,
+    seconds: float,
+    rows: list[bytes],
+    wanted: list[float],
+    *,
+    until: asyncio.Event | None = None,
 ) -> Tally:
-    """So many clients for some seconds.
+    """So many clients for some seconds, or until an event.
 
     Args:
         service: Whom they ask.
         clients: How many.
-        seconds: How long.
+        seconds: How long; with an event, at least so long.
         rows: Requests of one row each.
         wanted: Their scores.
-        again: Connect again where a connection is refused or reset.
+        until: Go on until it is set, and connect again where a connection is refused or reset.
     """
     tally, loop, living = Tally(), asyncio.get_running_loop(), set[Client]()
     end = time.monotonic() + seconds
 
+    def over() -> bool:
+        return time.monotonic() >= end and (until is None or until.is_set())
+
     async def keep(i: int) -> None:
-        while time.monotonic() < end:
+        while not over():
             try:
                 _, client = await loop.create_connection(
                     lambda: Client(rows, wanted, i * 31, tally), "127.0.0.1", service.port
@@ -236,11 +245,11 @@ async def load(
             living.add(client)
             await client.done
             living.discard(client)
-            if not again:
+            if until is None:
                 return
 
     tasks = [asyncio.create_task(keep(i)) for i in range(clients)]
-    while time.monotonic() < end and not all(task.done() for task in tasks):
+    while not over() and not all(task.done() for task in tasks):
         await asyncio.sleep(0.05)
     for client in living:
         client.stopping = True
@@ -405,26 +414,31 @@ class Bench:
         )
 
     def kill(self, clients: int, times: int, seconds: float) -> None:
-        """SIGKILL and start again under load."""
+        """SIGKILL and start again under load, which goes on until the last start has answered for some seconds."""
         rows = self.single_rows()
 
         async def run() -> Tally:
-            asked = asyncio.create_task(load(self.service, clients, seconds * times, rows, self.scores, again=True))
-            for _ in range(times - 1):
-                await asyncio.sleep(0.6 * seconds)
+            done = asyncio.Event()
+            asked = asyncio.create_task(load(self.service, clients, 0.0, rows, self.scores, until=done))
+            for _ in range(times):
+                await asyncio.sleep(seconds)
                 await asyncio.to_thread(self.service.end, signal.SIGKILL)
                 await asyncio.to_thread(self.service.start)
+            await asyncio.sleep(seconds)
+            done.set()
             return await asked
 
+        began = time.monotonic()
         tally = asyncio.run(run())
+        took = time.monotonic() - began
         after = asyncio.run(load(self.service, clients, 1.0, rows, self.scores))
-        self.found("kill", {"clients": clients, "kills": times - 1, "seconds": seconds * times, **tally.counts()})
+        self.found("kill", {"clients": clients, "kills": times, "seconds": took, **tally.counts()})
         self.found("kill", {"answers in the second after": len(after.seconds), "errors after": len(after.errors)})
         self.goal(
             not tally.errors and not tally.wrong and bool(after.seconds) and not after.errors and tally.broken > 0,
-            f"kill: {times - 1} times under {clients} clients: {len(tally.seconds)} answers, {tally.wrong} wrong, "
-            f"{len(tally.errors)} errors, {tally.broken} refused or reset connections; {len(after.seconds)} answers in "
-            f"the second after {tally.errors[:1]}",
+            f"kill: {times} times in {took:.0f} s under {clients} clients: {len(tally.seconds)} answers, "
+            f"{tally.wrong} wrong, {len(tally.errors)} errors, {tally.broken} refused or reset connections; "
+            f"{len(after.seconds)} answers in the second after {tally.errors[:1]}",
         )
 
 
@@ -478,7 +492,7 @@ def main() -> int:
             if "memory" in parts:
                 bench.memory(options.clients, options.minutes)
             if "kill" in parts:
-                bench.kill(options.clients, options.kills + 1, 10.0)
+                bench.kill(options.clients, options.kills, 6.0)
         finally:
             service.end()
     if options.results is not None:

@@ -88,7 +88,7 @@ def serving(records: Records) -> Table:
             memory.others(),
         ],
         [
-            f"SIGKILL under load, {kill('kills'):g} times, {kill('clients'):g} clients",
+            f"SIGKILL under load, {kill('kills'):g} times in {kill('seconds'):.0f} s, {kill('clients'):g} clients",
             kill.command("clients", "kills"),
             f"{kill('answers'):,.0f} answers, {kill.faults()}; {kill('broken connections'):,.0f} refused or reset "
             f"connections; {kill('answers in the second after'):,.0f} answers in the second after",
