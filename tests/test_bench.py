@@ -249,13 +249,13 @@ def test_a_directory_is_measured(tmp_path):
         assert "6000 scored" in _script("directory", *arguments, "--results", str(tmp_path))
     records = Records(tmp_path)
     for line, field in zip(TABLES["directory"](records).rows, ("density", "product"), strict=True):
-        assert line[:3] == [f"`nrf detect score`, `{field}`", "2", "6,000"]
+        assert line[:5] == [f"`nrf detect score`, `{field}`", "500", "2", "6,000", "8"]
     cpu = next(
         row.mean for row in records.rows("directory").all if row.metric == "CPU-seconds" and row.preset == "density"
     )
     line = TABLES["directory, a billion rows"](records).rows[0]
     assert line[2] == f"{1e9 / 6000 * cpu:,.0f}"
-    assert line[3] == f"{1e9 / 6000 * cpu / 3600:.1f}"
+    assert line[3] == f"{1e9 / 6000 * cpu / 60:,.0f}"
 
 
 @pytest.mark.slow

@@ -103,19 +103,19 @@ def serving(records: Records) -> Table:
 
 def directory(records: Records) -> Table:
     """Time and memory of a directory of files."""
+    counts = ("training rows", "files", "rows", "columns", "MB of files", "seconds", "CPU-seconds")
     lines = []
     for method, field, of in _directories(records):
         parts = [row.mean for row in of.all if row.metric == "resident MB at most"]
         lines.append(
             [
                 f"`{method}`, `{field}`",
-                *(f"{_one(of, metric):,.0f}" for metric in ("files", "rows", "MB of files", "seconds", "CPU-seconds")),
+                *(f"{_one(of, metric):,.0f}" for metric in counts),
                 f"{_one(of, 'rows') / _one(of, 'CPU-seconds'):,.0f}",
                 " ".join(f"{mb:.0f}" for mb in parts),
             ]
         )
-    header = ["command, field", "files", "rows", "MB", "seconds", "CPU-seconds", "rows per CPU-second"]
-    return Table([*header, "resident MB, by tenths of the run"], lines)
+    return Table(["command, field", *counts, "rows per CPU-second", "resident MB, by tenths of the run"], lines)
 
 
 def many_rows(records: Records) -> Table:
@@ -129,10 +129,10 @@ def many_rows(records: Records) -> Table:
                 f"`{method}`, `{field}`",
                 f"{times * _one(of, 'MB of files') / 1000:,.0f}",
                 f"{seconds:,.0f}",
-                f"{seconds / 3600:.1f}",
+                f"{seconds / 60:,.0f}",
             ]
         )
-    return Table([f"{MANY:,} rows", "GB of files", "CPU-seconds", "hours of one core"], lines)
+    return Table([f"{MANY:,} rows", "GB of files", "CPU-seconds", "minutes of one core"], lines)
 
 
 def _directories(records: Records) -> list[tuple[str, str, Rows]]:
