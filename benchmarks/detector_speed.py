@@ -2,6 +2,7 @@
 
     python benchmarks/detector_speed.py                    # prints
     python benchmarks/detector_speed.py --results results  # and writes results/detector-speed.json, of committed code
+    python benchmarks/detector_speed.py --streaming        # memory of a streamed file alone; the record keeps the rest
 
 Each fit is the first of a process of its own, with one thread. CPU-seconds hardly depend on what else the machine
 does; rows per second on two threads do, so they want a machine that is otherwise idle. About three minutes.
@@ -19,8 +20,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from nrf.reproduce.runner.record import Record, Row, commit, machine, require_clean
-from nrf.training.checkpoint import versions
+from nrf.reproduce.runner.record import Row
+from speed.detection import PEAK
+from speed.record import make_record, require_committed, write_beside
 
 FITS = ((200, 10), (1000, 20), (10_000, 120), (1_000_000, 120))
 SCORED, COLUMNS = 400_000, 120
@@ -94,8 +96,6 @@ def scoring(n: int, columns: int) -> Iterator[Row]:
 
 def streaming(lengths: tuple[int, ...], columns: int) -> Iterator[Row]:
     """Peak of memory of `nrf detect score` on CSV files of some lengths."""
-    from speed.detection import PEAK
-
     with tempfile.TemporaryDirectory() as folder:
         _run(WRITE, folder, str(columns), *map(str, lengths))
         for n in lengths:
@@ -119,24 +119,24 @@ def _run(program: str, *arguments: str, threads: int = 1) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--results", type=Path, help="folder for detector-speed.json")
+    parser.add_argument("--streaming", action="store_true", help="measure the memory of a streamed file alone")
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that everything works; no record")
     options = parser.parse_args()
-    if options.results and not options.quick:
-        require_clean(options.results, "--results")
+    results = None if options.quick else options.results
+    require_committed(results)
     began, rows = time.time(), []
     sections = (
-        (fits(FITS[:1]), scoring(2000, 5), streaming((1000,), 5))
+        [fits(FITS[:1]), scoring(2000, 5), streaming((1000,), 5)]
         if options.quick
-        else (fits(FITS), scoring(SCORED, COLUMNS), streaming(STREAMED, COLUMNS))
+        else [fits(FITS), scoring(SCORED, COLUMNS), streaming(STREAMED, COLUMNS)]
     )
-    for section in sections:
+    for section in sections[-1:] if options.streaming else sections:
         for row in section:
             rows.append(row)
             print(f"{row.method:18} {row.case:32} {row.metric:42} {row.mean:,.3f}", flush=True)
-    if options.results and not options.quick:
-        command = "python benchmarks/detector_speed.py --results results"
-        record = Record("detector-speed", command, commit(), versions(), machine(), [0], time.time() - began, rows)
-        record.write(options.results / "detector-speed.json")
+    if results is not None:
+        command = f"python benchmarks/detector_speed.py{' --streaming' if options.streaming else ''} --results results"
+        write_beside(results, make_record("detector-speed", command, rows, began))
     return 0
 
 

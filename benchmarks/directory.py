@@ -3,10 +3,12 @@
     python benchmarks/directory.py --files 20 --rows 1000000                  # 20 million rows, eight float32 columns
     python benchmarks/directory.py --files 4 --rows 100000 --field product    # the default field
     python benchmarks/directory.py --files 4 --rows 100000 --engine ray
+    python benchmarks/directory.py --results results                          # and writes results/directory.json
 
 The files lie in a temporary folder (--folder says where) and go with it. Memory is the resident memory of the command
 and its children, looked at every half second: the peak of each tenth of the run is printed. Exits 0 if all rows were
-scored and the last tenth took no more than a given amount above the second (--grows, in MB).
+scored and the last tenth took no more than a given amount above the second (--grows, in MB). A record is of committed
+code, and keeps what was measured with other fields and engines.
 """
 
 from __future__ import annotations
@@ -26,6 +28,8 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from nrf.detect import NRFDetector
+from nrf.reproduce.runner.record import Row
+from speed.record import make_record, require_committed, write_beside
 
 COLUMNS = 8
 GROUP_ROWS = 100_000
@@ -91,7 +95,10 @@ def main() -> int:
     parser.add_argument("--train", type=int, default=20_000, help="rows to fit to")
     parser.add_argument("--grows", type=float, default=50, help="MB that memory may grow by")
     parser.add_argument("--folder", type=Path, help="where to make the temporary folder")
+    parser.add_argument("--results", type=Path, help="folder for directory.json")
     options = parser.parse_args()
+    require_committed(options.results)
+    began = time.time()
     with tempfile.TemporaryDirectory(dir=options.folder) as name:
         folder = Path(name)
         detector = NRFDetector(field=options.field, random_state=0, verbose=0)
@@ -108,6 +115,29 @@ def main() -> int:
         )
         print(f"resident MB by tenths of the run: {' '.join(f'{mb:.0f}' for mb in tenths)}; peak {max(memory):.0f}")
         print(f"{sum(count['rows'] for count in counts)} scored, {sum(count['anomalies'] for count in counts)} flagged")
+    if options.results is not None:
+        numbers = {
+            "files": options.files,
+            "rows": total,
+            "columns": COLUMNS,
+            "training rows": options.train,
+            "MB of files": size / 1e6,
+            "seconds": seconds,
+            "CPU-seconds": cpu,
+            "rows scored": sum(count["rows"] for count in counts),
+            "rows flagged": sum(count["anomalies"] for count in counts),
+        }
+        method = "nrf detect score" + (" --engine ray" if options.engine == "ray" else "")
+        found = [Row(method, metric, float(value), preset=options.field) for metric, value in numbers.items()]
+        found += [
+            Row(method, "resident MB at most", float(mb), preset=options.field, case=f"part {i} of {len(tenths)}")
+            for i, mb in enumerate(tenths, 1)
+        ]
+        settings = " ".join(
+            f"--{name} {getattr(options, name)}" for name in ("files", "rows", "field", "engine", "train")
+        )
+        command_line = f"python benchmarks/directory.py {settings} --results results"
+        write_beside(options.results, make_record("directory", command_line, found, began))
     whole = sum(count["rows"] for count in counts) == total
     return 0 if whole and (len(tenths) < 2 or tenths[-1] - tenths[1] <= options.grows) else 1
 

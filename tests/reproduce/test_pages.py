@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -56,6 +57,34 @@ def test_another_number_in_a_record_is_another_table(copied, capsys):
     assert fill(before, Records(results)) != before
     assert write_pages(results) == [page]
     assert "1.999" in page.read_text()
+
+
+@pytest.mark.parametrize(
+    ("page", "name"),
+    [("serve", "serving"), ("scale", "directory"), ("time", "windows"), ("performance", "detector-speed")],
+)
+def test_a_page_with_other_numbers_than_its_benchmark_is_noticed(copied, page, name):
+    text, path = (RESULTS.parent / "docs" / f"{page}.md").read_text(), copied / "results" / f"{name}.json"
+    record = Record.read(path)
+    assert fill(text, Records(path.parent)) == text
+    replace(record, rows=[replace(row, mean=1.5 * row.mean + 1) for row in record.rows]).write(path)
+    changed = fill(text, Records(path.parent))
+    assert changed != text
+    blocks = [re.findall(rf"<!-- table: {name}\b.*?<!-- end -->", t, flags=re.DOTALL) for t in (text, changed)]
+    assert blocks[0]
+    assert all(before != after for before, after in zip(*blocks, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("page", "heading"), [("serve", "Measured"), ("scale", "How much, how fast"), ("time", "What was tried")]
+)
+def test_no_measured_number_is_typed_by_hand(page, heading):
+    text = (RESULTS.parent / "docs" / f"{page}.md").read_text()
+    section = text.split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
+    outside = re.sub(r"<!-- table: .*?<!-- end -->", "", section, flags=re.DOTALL)
+    assert "<!-- table: " in section
+    assert "\n|" not in outside
+    assert not re.findall(r"\d (?:%|(?:ms|s|MB|MiB|GB|seconds|minutes|hours|CPU-seconds|rows per)\b)|0\.\d\d", outside)
 
 
 def test_what_is_wrong_with_a_page_is_named():

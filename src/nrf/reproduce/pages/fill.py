@@ -10,6 +10,7 @@ from pathlib import Path
 from nrf.errors import InputError
 from nrf.files import write_atomically
 from nrf.reproduce.pages import (
+    benchmarks,
     choice,
     claims,
     detector_tables,
@@ -34,6 +35,7 @@ TABLES: dict[str, Callable[[Records], Table]] = {
     **detector_tables.TABLES,
     **drift_tables.TABLES,
     **performance.TABLES,
+    **benchmarks.TABLES,
     **choice.TABLES,
 }
 """By the name in the marker."""

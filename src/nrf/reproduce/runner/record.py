@@ -215,7 +215,7 @@ def commit(package: Path | None = None) -> str | None:
     """
     folder = _package() if package is None else package
     try:
-        _git(folder, "ls-files", "--error-unmatch", "__init__.py")
+        _git(folder, "ls-files", "--error-unmatch", ".")  # an error where git has none of its files
         changed = "+" if _git(folder, "status", "--porcelain", ".") else ""
         return _git(folder, "rev-parse", "--short=12", "HEAD") + changed
     except (OSError, subprocess.CalledProcessError):
