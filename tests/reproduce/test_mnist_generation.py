@@ -13,7 +13,7 @@ from nrf.networks.classifier import Classifier
 from nrf.reproduce.generation import mnist, mnist_cells
 from nrf.reproduce.generation.mnist import BY_STEP, PAIRS, REVISION, MnistGeneration
 from nrf.reproduce.generation.mnist_cells import LINES, STEPS, MnistSize, by_step, sized
-from nrf.reproduce.generation.paired import between, interval, said
+from nrf.reproduce.generation.paired import between, interval
 from nrf.reproduce.runner.record import Row
 from nrf.reproduce.runner.run import Options, reproduce
 from nrf.runs import judge
@@ -83,7 +83,4 @@ def test_an_interval_is_students():
     row = Row.of([0.5, 1.5, 1.0, 1.2, 0.8], "a − b", "score")
     low, high = interval(row)
     assert (high - low) / 2 == pytest.approx(2.776445 * row.sd / 5**0.5, rel=1e-5)
-    assert said(row) == "yes"
-    assert said(row, smaller_is_better=True) == "no"
-    assert said(Row.of([-1.0, 1.2], "a − b", "score")) == "not told apart"
     assert between(Row("a − b", "score", 1.0)) == "+1.00 [−inf, +inf]"
