@@ -177,19 +177,42 @@ def test_a_side_that_is_trained_for_less_makes_it_smaller(tmp_path, lengths, sai
     rows = [Row(m, "iterations", n, preset="released") for m, n in zip(("inclusive-NRF", "CD"), lengths, strict=True)]
     rows += [Row("inclusive-NRF", "log-likelihood, temperature fitted", -2.0, 0.1, 10, **place)]
     rows += [Row("CD", "log-likelihood, temperature fitted", -3.0, 0.1, 10, **place)]
+    made = {"preset": "released", "case": "generation, last weights"}
+    rows += [
+        Row("GAN", "iterations", lengths[1], preset="released"),
+        Row("GAN", "covered modes", 20.0, 1.0, 10, **made),
+    ]
+    rows += [Row("inclusive-NRF", "covered modes", 25.0, 1.0, 10, **made)]
     _write(tmp_path, "gmm", *rows)
+    ((_, _, found, _, _),) = _find(tmp_path, "more modes than GAN.", "mixture, `released`", "two samples")
+    assert found == f"*{said}*"
     ((_, _, found, difference, _),) = _find(tmp_path, "that of CD")
     assert found == f"*{said}*"
     assert difference == "+1.00 [+0.91, +1.09]"
 
 
-@pytest.mark.parametrize(("sd", "n", "said"), [(0.01, 10, REPRODUCED), (0.5, 10, NOT), (None, 1, NOT)])
-def test_a_density_is_the_datas_where_the_whole_interval_is_close(tmp_path, sd, n, said):
+@pytest.mark.parametrize(
+    ("far", "sd", "n", "said"),
+    [(0.5, 0.01, 10, REPRODUCED), (0.5, 0.5, 10, NOT), (0.5, None, 1, NOT), (20.0, 0.01, 10, NOT)],
+)
+def test_a_density_is_the_datas_where_the_whole_interval_is_close(tmp_path, far, sd, n, said):
     """One model, or models that vary, prove nothing."""
-    row = Row("inclusive-NRF", "KL from the mixture", 0.5 * NEAR, sd, n, preset="released", case="last weights")
+    row = Row("inclusive-NRF", "KL from the mixture", far * NEAR, sd, n, preset="released", case="last weights")
     _write(tmp_path, "gmm", row, Row("inclusive-NRF", "iterations", 160_000, preset="released"))
     ((_, _, found, _, _),) = _find(tmp_path, "exp u", "`released`")
     assert found == f"*{said}*"
+
+
+@pytest.mark.parametrize(("splits", "said"), [(20, REPRODUCED), (5, SMALLER)])
+def test_fewer_splits_are_a_smaller_scale(tmp_path, splits, said):
+    place = {"preset": "released", "case": "all test rows", "column": "oracle"}
+    rows = [Row("inclusive-NRF, SGHMC", MOMENTUM_GAIN, 0.5, 0.1, splits, **place)]
+    rows += [Row("inclusive-NRF, SGHMC", "F1", 0.9, 0.01, 20, **place)]
+    rows += [Row("1-NN", "F1", 0.5, 0.01, splits, case="all test rows")]
+    _write(tmp_path, "kddcup", *rows)
+    for claim in ("SGHMC detects", "better than 1-NN"):
+        ((_, _, found, _, _),) = _find(tmp_path, claim, "KDDCUP, `released`, best epoch")
+        assert found == f"*{said}*"
 
 
 @pytest.mark.parametrize(("runs", "said"), [(10, REPRODUCED), (3, SMALLER)])
