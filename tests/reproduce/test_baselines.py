@@ -120,6 +120,27 @@ def test_the_players_of_alad_want_opposite_answers():
     assert float(fooled([-sure[0]], sure)) == float(told(sure, [-sure[0]]))
 
 
+def test_each_network_of_alad_belongs_to_one_player():
+    model = ALAD(epochs=1, latent_dim=3, width=16, dropout=0.5, batch_size=8).fit(np.eye(8, 5, dtype=np.float32))
+    nets = model.network
+    sides = [{id(p) for group in optimizer.param_groups for p in group["params"]} for optimizer in model.optimizers()]
+    assert sides[0] == {id(p) for net in (nets.dxz, nets.dxx, nets.dzz) for p in net.parameters()}
+    assert sides[1] == {id(p) for net in (nets.encoder, nets.generator) for p in net.parameters()}
+    assert [net.out.in_features for net in (nets.dxz, nets.dxx, nets.dzz)] == [16, 16, 4]
+
+
+def test_the_discriminators_of_alad_drop_units_while_they_train_alone():
+    nets = ALAD(epochs=1, latent_dim=3, width=64, dropout=0.5).fit(np.eye(8, 5, dtype=np.float32)).network
+    x, z = torch.randn(6, 5), torch.randn(6, 3)
+    for train in (True, False):
+        for net, pair in ((nets.dxz, (x, z)), (nets.dxx, (x, x)), (nets.dzz, (z, z))):
+            net.train(train)
+            seen = []
+            net.out.register_forward_pre_hook(lambda _, given, seen=seen: seen.append(given[0]))
+            net(*pair)
+            assert bool((seen[0] == 0).any()) == train  # a leaky ReLU has no zeros of its own
+
+
 def test_pyods_alad_is_told_from_ours_in_stored_cells():
     """Its cells are stored under the name it had."""
     theirs, own = find_baseline("ALAD (PyOD)"), find_baseline("ALAD")
@@ -174,6 +195,37 @@ def test_anogan_finds_codes_of_what_it_has_learned_and_scores_repeat():
         model.fit(np.zeros((10, 5), np.float32))
     with pytest.raises(InputError, match="not fitted"):
         AnoGAN().score_samples(rows)
+
+
+def _small_anogan(**changes):
+    return AnoGAN(**{"epochs": 2, "batch_size": 20, "width": 2, "latent_dim": 4, "search_steps": 3} | changes)
+
+
+def test_anogan_depends_on_its_seed_alone():
+    train, rows = _bars(40, 0, upright=False), _bars(5, 1, upright=False)
+    found = []
+    for state, seed in ((1, 0), (2, 0), (2, 1)):
+        torch.manual_seed(state)
+        found.append(_small_anogan(seed=seed).fit(train).score_samples(rows))
+    np.testing.assert_array_equal(found[0], found[1])
+    assert not np.array_equal(found[1], found[2])
+
+
+def test_the_range_of_the_training_images_is_brought_to_that_of_the_generator():
+    train, rows = _bars(40, 0, upright=False), _bars(5, 1, upright=False)
+    scores = [_small_anogan().fit(a * train + b).score_samples(a * rows + b) for a, b in ((1.0, 0.0), (4.0, 3.0))]
+    np.testing.assert_allclose(scores[1], scores[0], rtol=1e-3)
+
+
+def test_a_score_of_anogan_is_of_pixels_and_features_by_their_weights():
+    """Of codes as they are drawn, before any step."""
+    model, rows = _small_anogan(search_steps=0).fit(_bars(40, 0, upright=False)), _bars(5, 1, upright=False)
+    found = {}
+    for weight in (0.0, 0.1, 1.0):
+        model.feature_weight = weight
+        found[weight] = model.score_samples(rows)
+    assert not np.allclose(found[0.0], found[1.0])
+    np.testing.assert_allclose(found[0.1], 0.9 * found[0.0] + 0.1 * found[1.0], rtol=1e-5)
 
 
 def test_no_coordinate_of_the_centre_is_close_to_zero():

@@ -232,10 +232,11 @@ def test_a_run_stops_when_the_time_is_over_and_goes_on(tmp_path):
 
 def test_rates_are_chosen_by_held_out_points_and_the_search_is_in_the_record(tmp_path, monkeypatch):
     """By the test points, not by those that are reported; the models of the chosen rate are the ones measured."""
-    seen = []
+    seen, asked = [], []
     liked = {1e-4: -5.0, 3e-4: -3.0, 1e-3: -4.0, 3e-3: -6.0}
 
     def criterion(samples, points):
+        asked.append(samples)
         seen.append(points)
         return liked[RATES[(len(seen) - 1) // 2]]
 
@@ -243,6 +244,9 @@ def test_rates_are_chosen_by_held_out_points_and_the_search_is_in_the_record(tmp
     method = next(m for m in methods(QUICK) if (m.name, m.setting) == ("GAN", TUNED))
     found = gmm_cells.train_and_measure(method, QUICK.draws, QUICK.grid_side, tmp_path / "run")
     assert len(seen) == 2 * len(RATES)
+    replicas = [TrainedModel.load(tmp_path / "run" / f"rate-{RATES[0]:g}", replica=i) for i in range(2)]
+    for model, seed, samples in zip(replicas, (tuned.SEED, tuned.SEED + 1), asked, strict=False):
+        np.testing.assert_array_equal(model.sample(tuned.N_SAMPLES, seed=seed)[0], samples)
     for points in seen:
         np.testing.assert_array_equal(points, resolve("gmm").test)
     assert found["rate"] == 3e-4
@@ -251,6 +255,7 @@ def test_rates_are_chosen_by_held_out_points_and_the_search_is_in_the_record(tmp
     assert trained.preset.learner.generator_lr == trained.preset.learner.potential_lr == 3e-4
     searched = TrainedModel.load(tmp_path / "run" / "rate-0.001").preset
     assert not set(searched.seeds) & set(method.preset.seeds)
+    assert searched.train.iterations == QUICK.search_iterations != trained.preset.train.iterations
     rows = {(r.metric, r.case): r for r in _rows(method, found)}
     assert {r.preset for r in rows.values()} == {TUNED}
     assert rows["rate", None].mean == 3e-4

@@ -60,6 +60,7 @@ def test_no_curvature_fits_beyond_half_the_variance_of_the_data():
     assert least == pytest.approx(2 * DELTA, rel=1e-3)  # twice the variance of the data
     for delta in (0.001, 0.005):
         assert chain_variance(delta, fitting_curvature(delta)) == pytest.approx(gmm.SIGMA**2)
+    assert fitting_curvature(1e-6) == pytest.approx(1 / gmm.SIGMA**2, rel=1e-3)  # small steps: that of the density
     assert fitting_curvature(0.0051) is None
 
 

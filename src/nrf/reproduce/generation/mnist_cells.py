@@ -144,19 +144,18 @@ def run_cell(
     trainer = train_to_the_end("mnist-generation", preset, out, deadline, splits=splits)
     model = TrainedModel.load(out, averaged=True)
     found: dict[str, Any] = {"seconds": trainer.seconds, "final": {}, "samples": {}}
-    first: dict[str, Images] = {}
+    first: dict[str, tuple[Images, Images]] = {}
     for kind in kinds:
         dear = kind != "generation" and isinstance(preset.learner, LevelsConfig)
         draws = size.annealed_draws if dear else size.draws
-        images = drawn(model, draws * size.samples, revise=kind != "generation")
+        images, codes = drawn(model, draws * size.samples, revise=kind != "generation")
         numbers = by.scores(by.look_at(images), draws)
         numbers |= by.precision_recall(by.look_at(images[: size.samples]))
         found["final"] |= {f"{kind}: {name}": value for name, value in numbers.items()}
         found["samples"][kind] = packed(images[:SHOWN].reshape(-1, 1, 28, 28), BOX)
-        first[kind] = images[: size.samples]
+        first[kind] = images[: size.samples], codes[: size.samples]
     if "generation" in first:
-        moved = np.linalg.norm(first["revision"] - first["generation"], axis=1)
-        found["final"]["revision: distance"] = float(moved.mean())
+        found["final"]["revision: distance"] = moved(first["generation"], first["revision"])
     if steps:
         found["steps"] = by_step(model, by, size, steps)
         found |= scale_of(model, splits, size)
@@ -168,21 +167,32 @@ def by_step(model: TrainedModel, by: Judge, size: MnistSize, steps: Sequence[flo
     start = drawn(model, size.samples)
     found = []
     for step in steps:
-        images = drawn(model, size.samples, revise=True, step_size=step)
-        distance = float(np.linalg.norm(images - start, axis=1).mean())
-        found.append({"step size": step, "distance": distance, **by.scores(by.look_at(images))})
+        images, codes = drawn(model, size.samples, revise=True, step_size=step)
+        scores = by.scores(by.look_at(images))
+        found.append({"step size": step, "distance": moved(start, (images, codes)), **scores})
     return found
+
+
+def moved(generated: tuple[Images, Images], revised: tuple[Images, Images]) -> float:
+    """Mean distance of images before and after revision, of those with the same code: noise in a revision is drawn from
+    the stream of the codes, so that with noise only the first images have it."""
+    (before, h), (after, same) = generated, revised
+    kept = (h == same).all(1)
+    return float(np.linalg.norm(after[kept] - before[kept], axis=1).mean())
 
 
 def scale_of(model: TrainedModel, splits: Splits, size: MnistSize) -> dict[str, float]:
     """What a distance is to be compared with: the gradient's length, and test images' distance to the nearest one."""
     assert splits.test is not None
-    rows = torch.from_numpy(drawn(model, min(1000, size.samples)))
+    rows = torch.from_numpy(drawn(model, min(1000, size.samples))[0])
     slope = gradient(model.potential, rows).flatten(1).norm(dim=1).mean()
     nearest = -nearest_neighbour_score(splits.train[:10_000], splits.test[:1000]).mean()
     return {"gradient norm": float(slope), "nearest training image": float(nearest)}
 
 
-def drawn(model: TrainedModel, n: int, *, revise: bool = False, step_size: float | None = None) -> Images:
-    """Samples as images have them, in [0, 1]; the same codes with revision and without."""
-    return np.clip(model.sample(n, revise=revise, step_size=step_size if revise else None)[0], *BOX)
+def drawn(
+    model: TrainedModel, n: int, *, revise: bool = False, step_size: float | None = None
+) -> tuple[Images, Images]:
+    """Samples as images have them, in [0, 1], and their codes."""
+    images, codes = model.sample(n, revise=revise, step_size=step_size if revise else None)
+    return np.clip(images, *BOX), codes

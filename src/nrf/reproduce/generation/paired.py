@@ -32,16 +32,3 @@ def between(row: Row, form: str = "+.2f") -> str:
     """
     low, high = interval(row)
     return f"{row.mean:{form}} [{low:{form}}, {high:{form}}]".replace("-", "−")
-
-
-def said(row: Row, *, smaller_is_better: bool = False) -> str:
-    """What an interval says of a claim that the first of both is better: yes, no, or not told apart.
-
-    Example:
-        >>> said(Row.of([1.0, 1.1, 0.9], "a − b", "score"))
-        'yes'
-    """
-    low, high = interval(row)
-    if low <= 0 <= high:
-        return "not told apart"
-    return "yes" if (high < 0) == smaller_is_better else "no"

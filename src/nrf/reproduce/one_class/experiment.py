@@ -222,6 +222,8 @@ def _features(best: Best) -> str:
 
 def _text(config: OneClassConfig) -> str:
     seeds = ", ".join(f"{line.name} {line.seeds}" for line in config.lines if line.seeds > 1)
+    searched = f"; AnoGAN is run on a few classes and scores {config.max_searched:,} test images drawn at random"
+    searched = searched if config.searched else ""
     detectors = "; ".join(
         f"`{line.setting}` is NRFDetector on {_features(line.detector)}" for line in config.detectors if line.detector
     )
@@ -233,9 +235,8 @@ def _text(config: OneClassConfig) -> str:
         "chosen. OC-SVM and "
         "KDE work on principal components that keep 95 % of the variance; OC-SVM with ν = 0.1 and scikit-learn's "
         "kernel width, KDE with the width of the best likelihood in three folds of the training images; isolation "
-        f"forest has 1,000 trees; DCAE and Deep SVDD {config.compared_epochs} epochs (of each of its two parts); "
-        f"AnoGAN is run on a few classes and scores {config.max_searched:,} test images drawn at random. What "
-        "is marked as quoted is not run by us."
+        f"forest has 1,000 trees; DCAE and Deep SVDD {config.compared_epochs} epochs (of each of its two "
+        f"parts){searched}. What is marked as quoted is not run by us."
     )
 
 

@@ -64,6 +64,10 @@ class Records:
     def _rows(self, name: str) -> Rows:
         return Rows(name, Record.read(self.folder / f"{name}.json").rows)
 
+    def rows_if_there(self, name: str) -> Rows:
+        """The rows of a record; none where it is not there yet."""
+        return self.rows(name) if (self.folder / f"{name}.json").is_file() else Rows(name, [])
+
     def cell(self, experiment: str, name: str) -> dict[str, Any]:
         """The result of a stored cell."""
         found = [stored for stored in CellFile(self.folder / "cells" / f"{experiment}.jsonl").read()[0]]
