@@ -140,6 +140,7 @@ def test_the_model_says_what_it_is(asked):
     assert columns["colour"] == {"name": "colour", "kind": "levels", "found": "3, some missing", "needed": True}
     assert columns["site"] == {"name": "site", "kind": "left out", "found": "constant", "needed": False}
     assert columns["when"]["kind"] == "date"
+    assert found["training"]["rows"] == 240
     assert found["training"]["calibration_rows"] == found["calibration"]["n"] == 48
     assert found["training"]["field"] == "product"
     assert found["training"]["versions"]["torch"]
@@ -195,10 +196,18 @@ def test_metrics_count_requests_rows_errors_flags_and_batches(saved):
         post(asked, "/score", json_rows(table))
         flagged = post(asked, "/predict?false_alarm_rate=0.5", json_rows(table)).json()["flagged"]
         post(asked, "/score", b"{")
+        for path in ("/drift", "/model", "/", "/openapi.json", "/page/style.css", "/nowhere"):
+            asked.get(path)
         text = asked.get("/metrics").text
     for line in (
         'nrf_requests_total{model="default",path="/score",status="200"} 1.0',
         'nrf_requests_total{model="default",path="/score",status="400"} 1.0',
+        'nrf_requests_total{model="default",path="/drift",status="404"} 1.0',
+        'nrf_requests_total{model="default",path="/model",status="200"} 1.0',
+        'nrf_requests_total{model="",path="/",status="200"} 1.0',
+        'nrf_requests_total{model="",path="/openapi.json",status="200"} 1.0',
+        'nrf_requests_total{model="",path="/page",status="200"} 1.0',
+        'nrf_requests_total{model="",path="other",status="404"} 1.0',
         'nrf_errors_total{path="/score",status="400"} 1.0',
         'nrf_rows_total{model="default",path="/predict"} 12.0',
         f'nrf_rows_flagged_total{{model="default"}} {flagged}.0',
