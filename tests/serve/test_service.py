@@ -134,6 +134,18 @@ def test_explanations_are_those_of_the_detector(asked, body):
     assert first["counterfactual"]["score"] >= fitted("mixed").offset_
 
 
+def test_what_is_left_out_may_hold_anything(asked):
+    """A column that was constant at fit, with values of several types: scored, and explained as new."""
+    rows = json.loads(json_rows(mixed_table(3, seed=7)))["rows"]
+    for row, value in zip(rows, ("a", 1, True), strict=True):
+        row["site"] = value
+    body = json.dumps({"rows": rows}).encode()
+    assert post(asked, "/score?model=mixed", body).status_code == 200
+    found = post(asked, "/explain?model=mixed", body)
+    assert found.status_code == 200, found.text
+    assert [part["reason"] for part in found.json()["explanations"][0]["contributions"] if part["column"] == "site"]
+
+
 def test_the_model_says_what_it_is(asked):
     found, detector = asked.get("/model?model=mixed").json(), fitted("mixed")
     columns = {column["name"]: column for column in found["columns"]}
