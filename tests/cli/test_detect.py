@@ -289,7 +289,8 @@ def test_the_table_of_columns(run, tmp_path):
     assert shown["amount"][0] == "number"
     assert re.fullmatch(r"-[\d.]+ … 60", shown["amount"][1])
     assert shown["city"] == ["levels", "2"]
-    assert shown["day"] == ["date", "1970-01-01 00:00:00 … 1970-01-10 00:00:00 UTC"]
+    hint = "later dates score as unusual, --drop day leaves it out"
+    assert shown["day"] == ["date", f"1970-01-01 00:00:00 … 1970-01-10 00:00:00 UTC; {hint}"]
     assert shown["ok"] == ["boolean"]
     assert shown["size"] == ["number", "0 … 9, some missing"]
     assert shown["site"] == ["left out", "constant"]
@@ -302,11 +303,34 @@ def test_the_table_of_columns(run, tmp_path):
 def test_many_columns_share_lines(run, tmp_path):
     rng = np.random.default_rng(0)
     wide = pa.table({f"x{i}": rng.normal(size=40) for i in range(25)} | {"city": ["a", "b"] * 20})
+    wide = wide.append_column("day", pa.array(np.arange(40) % 7 * 86_400, pa.timestamp("s")))
     csv.write_csv(wide, tmp_path / "x.csv")
     lines = fit(run, tmp_path / "x.csv", tmp_path / "m").splitlines()
     assert re.split(r"\s{2,}", lines[1]) == ["number", "25", "x0, x1, x2, x3, x4, x5, x6, x7 and 17 more"]
     assert re.split(r"\s{2,}", lines[2]) == ["levels", "1", "city (2)"]
-    assert lines[3].startswith("rows")
+    assert re.split(r"\s{2,}", lines[3])[:2] == ["date", "1"]
+    assert lines[3].endswith("--drop day leaves it out)")
+    assert lines[4].startswith("rows")
+
+
+def test_what_fit_says_of_dates_is_so(run, tmp_path):
+    """Rows a month later are flagged by their date; without it they are not."""
+    rng = np.random.default_rng(0)
+
+    def month(first):
+        days = first + rng.random(300) * 30
+        return pa.table({"when": pa.array((days * 86_400).astype(int), pa.timestamp("s")), "x": rng.normal(size=300)})
+
+    for name, first in (("train", 0), ("new", 31)):
+        parquet.write_table(month(first), tmp_path / f"{name}.parquet")
+    flagged = {}
+    for options in ((), ("--drop", "when")):
+        model = tmp_path / f"m{len(options)}"
+        printed = run("detect", "fit", tmp_path / "train.parquet", "--out", model, "--quiet", *options)
+        assert ("later dates score as unusual, --drop when leaves it out" in printed) == (not options)
+        said = run("detect", "score", model, tmp_path / "new.parquet", "--out", tmp_path / "s.csv")
+        flagged[options] = int(re.search(r"^(\d+) flagged", said, re.MULTILINE)[1])
+    assert flagged[()] > 150 > 40 > flagged["--drop", "when"]
 
 
 def test_options_that_exclude_each_other(fails, data, settings, tmp_path):

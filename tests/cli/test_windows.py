@@ -103,6 +103,11 @@ def test_a_directory_is_scored_file_by_file(folder):
     np.testing.assert_allclose(both.score, both.score_part, rtol=1e-6)
 
 
+def test_it_is_not_watched(folder, capsys):
+    assert main(["detect", "watch", str(folder / "model"), str(folder / "new.csv")]) == 2
+    assert "fit one without windows" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,6 +12,7 @@ from nrf import NRFDetector
 from nrf.cli import main
 from nrf.detect import Windows
 from nrf.detect.card import CARD, model_card, write_card
+from nrf.detect.tables.files import FileColumns
 
 
 def rows(n: int = 200, seed: int = 0) -> pd.DataFrame:
@@ -40,6 +43,19 @@ def test_it_says_what_was_found(detector):
         assert f"- {name} {version}" in card
     headings = [line for line in card.splitlines() if line.startswith("## ")]
     assert len(headings) == 8
+
+
+def test_names_are_shown_as_they_are():
+    """Code in Markdown is shown as it is written: only in a table a bar must be marked."""
+    odd = "a<b|c"
+    table = rows().assign(**{odd: np.random.default_rng(1).normal(size=200)})[["size", odd]]
+    found = NRFDetector(random_state=0).fit(table)
+    file = FileColumns(label="w|x<y")
+    found.fitted_ = replace(found.fitted_, provenance=replace(found.fitted_.provenance, file=file), warnings=("1 < 2",))
+    card = model_card(found)
+    assert "| `a<b\\|c` | number |" in card
+    assert "by the label `w|x<y`," in card
+    assert "The fit warned: 1 &lt; 2" in card
 
 
 def test_the_number_of_anchors_is_that_of_the_field(detector):

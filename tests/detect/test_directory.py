@@ -75,6 +75,9 @@ def test_what_is_refused(model, tmp_path, capsys):
     assert score_directory(model, source, out, drop=["key"]).scored == FILES  # nothing was scored, so nothing is mixed
     with pytest.raises(InputError, match="scores of another detector, other files or columns"):
         score_directory(model, source, out, ids=["key"])
+    with pytest.raises(InputError, match="engine must be 'local' or 'ray', got 'spark'"):
+        score_directory(model, source, tmp_path / "new", drop=["key"], engine="spark")
+    assert not (tmp_path / "new").exists()
     with pytest.raises(InputError, match="is the input"):
         score_directory(model, source, source, drop=["key"])
     with pytest.raises(InputError, match=r"holds no \.parquet file"):

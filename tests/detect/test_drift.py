@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from nrf.detect import DriftMonitor, NRFDetector, drift_report
+from nrf.detect import DriftMonitor, NRFDetector, Windows, drift_report
 from nrf.detect import drift as module
 from nrf.errors import InputError
 
@@ -202,6 +202,14 @@ def test_images_have_a_score_alone():
     assert DriftMonitor(detector).update(images).columns == ()
     with pytest.raises(InputError, match="give columns=False"):
         DriftMonitor(detector, columns=["a"])
+
+
+def test_a_series_is_not_watched():
+    """Its rows depend on each other: a calm stream would raise alarms."""
+    windows = NRFDetector(field="density", features=Windows(3), random_state=0).fit(table(200, 0)[["amount"]])
+    for columns in (True, False):
+        with pytest.raises(InputError, match="fit one without windows"):
+            DriftMonitor(windows, columns=columns)
 
 
 def test_errors_name_the_fix(detector, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -161,3 +162,14 @@ def test_evidence_of_any_size_is_a_number():
     assert np.isfinite(log_e).all()
     assert log_e[4999, 0] > 10_000
     assert log_e[-1, 0] < log_e[4999, 0]
+
+
+def test_memory_does_not_grow_with_the_bets_of_a_call():
+    p = np.random.default_rng(0).random((20_000, 20))  # its bets alone would take 58 MB
+    tracemalloc.start()
+    try:
+        found = Bets(20).update(p)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 6 * found.nbytes

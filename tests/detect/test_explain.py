@@ -8,8 +8,10 @@ import zoneinfo
 
 import numpy as np
 import pytest
+import torch
 
 from nrf.detect import NRFDetector
+from nrf.detect import explain as explain_module
 from nrf.detect.explain import revised_rows
 from nrf.detect.tables.given import novelties
 from nrf.detect.tables.schema import Schema
@@ -244,3 +246,32 @@ def test_categories_of_numbers_are_explained_by_their_levels():
     assert found.changes[0].value == "8"
     again = detector.score_samples(pd.DataFrame([found.revised]))[0]
     assert again == pytest.approx(found.revised_score, abs=1e-4)
+
+
+def test_goals_are_searched_side_by_side(monkeypatch):
+    """All goals take as many evaluations as the longest search, and each finds what it finds alone."""
+    rows = np.random.default_rng(0).normal(size=(300, 6))
+    detector = NRFDetector(random_state=0).fit(rows)
+    fitted = detector.fitted_
+    field = explain_module._Field(fitted)
+    row = fitted.reader.read(rows[:1] + 4.0)[0]
+    goals = [goal for goal in fitted.reader.read(rows[:8])]
+    groups = [explain_module._Group(name, place) for name, place in fitted.reader.encoder.groups]
+    calls = []
+    values = explain_module._Field.values
+    monkeypatch.setattr(explain_module._Field, "values", lambda self, x: (calls.append(len(x)), values(self, x))[1])
+
+    def searched(goals):
+        calls.clear()
+        ways = [explain_module._way(groups, row, goal, detector.offset_) for goal in goals]
+        return explain_module._side_by_side(field, ways), len(calls)
+
+    alone = [searched([goal]) for goal in goals]
+    together, n_calls = searched(goals)
+    for (((moved, there, value),), _), (same, point, score) in zip(alone, together, strict=True):
+        assert moved == same
+        assert torch.equal(there, point)
+        assert value == pytest.approx(score, abs=1e-5)
+        assert score >= detector.offset_
+        assert np.isclose(score, float(values(field, point[None])[0]))
+    assert n_calls == max(n for _, n in alone) < sum(n for _, n in alone) / 4

@@ -11,7 +11,8 @@ import pytest
 
 from nrf import NRFDetector
 from nrf.cli import main
-from nrf.detect.tuning import SPACE, Trial, candidates, make_detector, tune, write_search
+from nrf.detect import Windows
+from nrf.detect.tuning import SPACE, Search, Trial, candidates, make_detector, tune, write_search
 from nrf.errors import InputError
 
 QUICK = {"field": ("density", "product"), "scaling": ("auto", "quartiles", "deviation")}
@@ -36,6 +37,17 @@ def test_candidates_are_different_and_begin_with_the_defaults():
     assert len(everything) == 2 * 3 * 2 * (1 + 3)
     for point in everything:
         make_detector(point, 0)
+
+
+def test_settings_of_training_count_wherever_a_network_is_trained():
+    space = {"training__learning_rate": (0.01, 0.02, 0.03)}
+    assert candidates(9, space=space) == [{}]
+    rates = [{"training__learning_rate": rate} for rate in (0.01, 0.02, 0.03)]
+    for base in ({"max_iter": 50}, {"field": "inclusive"}):
+        found = sorted(candidates(9, space=space, base=base), key=lambda point: point["training__learning_rate"])
+        assert found == [base | rate for rate in rates]
+    kept = {"training__learning_rate": 0.5}  # not a point of the space: it is the user's to say
+    assert candidates(9, space={"scaling": ("auto",)}, base=kept) == [kept | {"scaling": "auto"}]
 
 
 def test_the_space_is_one_of_parameters():
@@ -108,6 +120,18 @@ def test_the_command(tmp_path, capsys):
     assert "--label and --normal go together" in capsys.readouterr().err
 
 
+def test_what_is_no_default_is_not_called_so(search, tmp_path, monkeypatch, capsys):
+    """Ray may have ended the first trial when the time was up."""
+    rest = search.trials[1:]
+    found = Search(rest, max(rest, key=lambda trial: trial.auroc), search.detector)
+    monkeypatch.setattr("nrf.detect.tuning.tune", lambda *args, **options: found)
+    rows(30).to_csv(tmp_path / "t.csv", index=False)
+    assert main(["tune", str(tmp_path / "t.csv"), "--out", str(tmp_path / "out")]) == 0
+    printed = capsys.readouterr().out
+    assert "best" in printed
+    assert not [line for line in printed.splitlines() if line.startswith("default")]
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -115,6 +139,7 @@ def test_the_command(tmp_path, capsys):
         ({"seconds": 0}, "must be above 0"),
         ({"engine": "spark"}, "engine must be 'local' or 'ray'"),
         ({"space": {"scaling": ()}}, "needs at least one value"),
+        ({"base": {"features": Windows(3)}}, "breaks a series: no windows here"),
     ],
 )
 def test_mistakes(options, words):

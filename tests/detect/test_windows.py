@@ -35,6 +35,15 @@ def test_differences_are_of_neighbours():
     assert Windows(3).fit_transform(rows).tolist() == [[2, -2, 3], [9, 7, -2]]
 
 
+@pytest.mark.parametrize("kind", [bool, np.uint8, np.int8, np.int64, np.uint64, np.float32])
+def test_differences_of_whole_numbers_may_be_negative(kind):
+    large = 1 if kind is bool else 100
+    rows = np.array([[large], [0], [large]], dtype=kind)
+    found = Windows(2).fit_transform(rows)
+    assert found.tolist() == [[0, -large], [large, large]]
+    assert found.dtype == {np.int64: np.int64, np.float32: np.float32}.get(kind, found.dtype)
+
+
 @pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame, pa.table])
 def test_tables_stay_what_they_are(make):
     table = make({"t": [1, 2, 3, 4], "x": [1.0, 4.0, 2.0, 9.0], "k": ["a", "b", "a", "b"]})

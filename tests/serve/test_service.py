@@ -134,12 +134,25 @@ def test_explanations_are_those_of_the_detector(asked, body):
     assert first["counterfactual"]["score"] >= fitted("mixed").offset_
 
 
+def test_what_is_left_out_may_hold_anything(asked):
+    """A column that was constant at fit, with values of several types: scored, and explained as new."""
+    rows = json.loads(json_rows(mixed_table(3, seed=7)))["rows"]
+    for row, value in zip(rows, ("a", 1, True), strict=True):
+        row["site"] = value
+    body = json.dumps({"rows": rows}).encode()
+    assert post(asked, "/score?model=mixed", body).status_code == 200
+    found = post(asked, "/explain?model=mixed", body)
+    assert found.status_code == 200, found.text
+    assert [part["reason"] for part in found.json()["explanations"][0]["contributions"] if part["column"] == "site"]
+
+
 def test_the_model_says_what_it_is(asked):
     found, detector = asked.get("/model?model=mixed").json(), fitted("mixed")
     columns = {column["name"]: column for column in found["columns"]}
     assert columns["colour"] == {"name": "colour", "kind": "levels", "found": "3, some missing", "needed": True}
     assert columns["site"] == {"name": "site", "kind": "left out", "found": "constant", "needed": False}
     assert columns["when"]["kind"] == "date"
+    assert found["training"]["rows"] == 240
     assert found["training"]["calibration_rows"] == found["calibration"]["n"] == 48
     assert found["training"]["field"] == "product"
     assert found["training"]["versions"]["torch"]
@@ -195,10 +208,18 @@ def test_metrics_count_requests_rows_errors_flags_and_batches(saved):
         post(asked, "/score", json_rows(table))
         flagged = post(asked, "/predict?false_alarm_rate=0.5", json_rows(table)).json()["flagged"]
         post(asked, "/score", b"{")
+        for path in ("/drift", "/model", "/", "/openapi.json", "/page/style.css", "/nowhere"):
+            asked.get(path)
         text = asked.get("/metrics").text
     for line in (
         'nrf_requests_total{model="default",path="/score",status="200"} 1.0',
         'nrf_requests_total{model="default",path="/score",status="400"} 1.0',
+        'nrf_requests_total{model="default",path="/drift",status="404"} 1.0',
+        'nrf_requests_total{model="default",path="/model",status="200"} 1.0',
+        'nrf_requests_total{model="",path="/",status="200"} 1.0',
+        'nrf_requests_total{model="",path="/openapi.json",status="200"} 1.0',
+        'nrf_requests_total{model="",path="/page",status="200"} 1.0',
+        'nrf_requests_total{model="",path="other",status="404"} 1.0',
         'nrf_errors_total{path="/score",status="400"} 1.0',
         'nrf_rows_total{model="default",path="/predict"} 12.0',
         f'nrf_rows_flagged_total{{model="default"}} {flagged}.0',

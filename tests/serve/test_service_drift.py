@@ -10,6 +10,7 @@ import pytest
 
 from nrf.detect import DriftMonitor
 from nrf.serve import app, watches
+from nrf.serve.limits import Refused
 from nrf.serve.served import Models
 from some_services import arrow_bytes, client, fitted, json_rows, number_table, post
 
@@ -101,6 +102,19 @@ def _watches(folder):
 
 def _rows(model, n):
     return np.zeros(n), np.zeros((n, model.detector.encoder_.n_outputs), dtype=np.float32)
+
+
+def test_rows_of_a_model_that_was_replaced_do_not_begin_its_monitor_anew(folder):
+    """A request keeps the model it began with, so its rows may come after those of the next one."""
+    found, old, seen = _watches(folder)
+    new = next(iter(Models(folder).served.values()))
+    for model, n in ((old, 10), (new, 20), (old, 10), (new, 30)):
+        found.take(model, *_rows(model, n))
+    found.work()
+    assert seen == [10, 20, 50]
+    assert found.report(new)["n"] == 50
+    with pytest.raises(Refused, match="has just been replaced"):
+        found.report(old)
 
 
 def test_small_parts_are_joined_and_none_is_lost(folder):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from nrf.cli import main
+from nrf.detect import NRFDetector, Windows
 from nrf.errors import InputError
 from nrf.serve.bodies import _is_compressed
 from nrf.serve.limits import Limits
@@ -29,7 +30,7 @@ from some_services import (
     post,
 )
 
-LIMITS = Limits(max_rows=50, max_bytes=200_000, max_unpacked=400_000, max_explained=3)
+LIMITS = Limits(max_rows=50, max_bytes=450_000, max_unpacked=400_000, max_explained=3)
 TABLE = mixed_table(4, seed=1)
 ROW = json.loads(json_rows(TABLE))["rows"][1]
 
@@ -51,6 +52,22 @@ def with_value(text: str) -> bytes:
 
 def repeated(table, n: int):
     return pa.concat_tables([table] * n)
+
+
+def with_views(n_bytes: int):
+    """A table with a long text in a column of views, and a missing one that says it is shorter than none."""
+    text = b"x" * n_bytes
+    views = np.zeros((2, 4), dtype=np.int32)
+    views[0] = n_bytes, int.from_bytes(text[:4], "little"), 0, 0
+    views[1, 0] = -(2**31)
+    parts = [pa.py_buffer(b"\x01"), pa.py_buffer(views.tobytes()), pa.py_buffer(text)]
+    column = pa.Array.from_buffers(pa.string_view(), 2, parts)
+    column.validate(full=True)
+    return TABLE.slice(0, 2).set_column(4, "colour", column)
+
+
+def with_date(values):
+    return TABLE.slice(0, 1).set_column(5, "when", values)
 
 
 LONG = mixed_table(40, seed=2).set_column(4, "colour", pa.array(["x" * 20_000] * 40))
@@ -96,7 +113,7 @@ BAD = {
     "names twice": ("/score", lists(["a", "a"], [1, 2]), JSON, 422, "column 'a' is there more than once"),
     "names that are none": ("/score", lists([1], [1]), JSON, 422, '"columns" is no list of names'),
     "too many rows": ("/score", rows(*[{}] * 51), JSON, 413, "has 51 rows, at most 50 are taken"),
-    "too large": ("/score", b" " * 200_001, JSON, 413, "the body is larger than 200000 bytes"),
+    "too large": ("/score", b" " * 450_001, JSON, 413, "the body is larger than 450000 bytes"),
     "too many to explain": ("/explain", rows(*[{}] * 4), JSON, 413, "4 rows are too many to explain, at most 3"),
     "an unknown model": ("/score?model=other", rows({}), JSON, 404, "there is no model of that name"),
     "a path for a model": ("/score?model=..%2F..%2Fetc", rows({}), JSON, 404, "there is no model of that name"),
@@ -135,6 +152,16 @@ BAD = {
     "no Arrow stream": ("/score", b"ARROW1" * 30, ARROW, 400, "truncated, damaged or no Arrow stream"),
     "Arrow, too many rows": ("/score", arrow_bytes(repeated(TABLE, 20)), ARROW, 413, "at most 50 are taken"),
     "Arrow without rows": ("/score", arrow_bytes(TABLE.slice(0, 0)), ARROW, 422, "the body has no rows"),
+    "an Arrow bomb of views": ("/score", arrow_bytes(with_views(400_001)), ARROW, 413, "bytes unpacked, at most 400"),
+    "a date beyond the calendar": (
+        "/explain", arrow_bytes(with_date(pa.array([2**62], pa.timestamp("s")))), ARROW, 422,
+        "column 'when' holds values that Python has no type for",
+    ),
+    "a time zone that is none": (
+        "/explain", arrow_bytes(with_date(pa.array([0], pa.timestamp("us", "No/Where")))), ARROW, 422,
+        "in a known time zone",
+    ),
+    "a date after the last": ("/explain", rows({"when": "9999-12-31T23:59:59-23:00"}), JSON, 422, "no ISO date"),
     "Arrow, nested": (
         "/score", arrow_bytes(TABLE.set_column(0, "size", pa.array([[1.0]] * 4))), ARROW, 422, "holds nested values",
     ),
@@ -255,6 +282,14 @@ def test_random_bytes_are_refused(asked):
             assert answer.status_code in (200, 400, 413, 415, 422), (kind, answer.text)
 
 
+def test_a_detector_of_windows_is_not_served(tmp_path):
+    """It would ask for columns that no table has."""
+    rows = np.random.default_rng(0).normal(size=(200, 2))
+    NRFDetector(features=Windows(3), random_state=0).fit(rows).save(tmp_path / "model")
+    with pytest.raises(InputError, match=r"sees windows of rows .* score whole files with `nrf detect score`"):
+        Models(tmp_path / "model")
+
+
 def test_what_cannot_be_served_is_said_at_the_start(tmp_path, saved, capsys):
     with pytest.raises(InputError, match="give a model, or --models"):
         Models()
@@ -267,6 +302,8 @@ def test_what_cannot_be_served_is_said_at_the_start(tmp_path, saved, capsys):
         ([str(saved), "--host", "0.0.0.0"], "give --token-file FILE with a token, or say --no-token"),
         ([str(saved), "--host", "0.0.0.0", "--token-file", str(tmp_path / "no")], "the token cannot be read"),
         ([str(saved), "--max-rows", "0"], "max_rows must be above 0"),
+        ([str(saved), "--seconds", "inf"], "seconds must be above 0 and finite"),
+        ([str(saved), "--drift", "1"], "drift must lie between 0 and 1, got 1.0; 0 watches nothing"),
     ):
         assert main(["serve", *arguments]) == 2, arguments
         assert words in capsys.readouterr().err

@@ -18,7 +18,8 @@ import pytest
 
 from nrf.cli import main
 from nrf.serve.app import detection_app
-from nrf.serve.served import Models
+from nrf.serve.limits import Limits
+from nrf.serve.served import Models, Served
 from some_services import JSON, client, fitted, json_rows, message, number_table, post
 
 TABLE = number_table(6, seed=11)
@@ -83,6 +84,28 @@ def test_a_broken_replacement_keeps_the_model_and_is_said(tmp_path, damage, capl
         assert post(asked, "/score", json_rows(TABLE)).json()["scores"] == SCORES[1]
         assert asked.get("/health").json()["status"] == "ok"
         assert 'nrf_model_outdated{model="default"} 0.0' in asked.get("/metrics").text
+
+
+def test_a_folder_that_fails_in_an_unknown_way_is_said_and_keeps_no_other_from_loading(tmp_path, monkeypatch, caplog):
+    for name in "ab":
+        replace(tmp_path / name, 0)
+    models = Models(folder=tmp_path)
+    load = Served.load
+
+    def failing(name, folder):
+        if name == "a":
+            raise RuntimeError("out of everything")
+        return load(name, folder)
+
+    monkeypatch.setattr(Served, "load", failing)
+    for name in "ab":
+        replace(tmp_path / name, 1)
+    with caplog.at_level(logging.ERROR, "nrf.serve"):
+        models.refresh()
+    assert models.problems == {"a": "out of everything"}
+    assert "RuntimeError" in caplog.text
+    table = models.find("b").reader.read(JSON, json_rows(TABLE), Limits()).frame
+    assert models.find("b").scores(table)[0].tolist() == SCORES[1]
 
 
 def test_reloads_under_load_lose_no_request(tmp_path):

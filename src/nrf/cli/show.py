@@ -50,7 +50,7 @@ def show_columns(schema: Schema, left_out: dict[str, str]) -> None:
     else:
         kinds: dict[str, list[str]] = {}
         for name, kind, detail in found:
-            more = f" ({detail})" if kind in ("levels", "left out") else ""
+            more = f" ({detail})" if kind in ("levels", "left out", "date") else ""
             kinds.setdefault(kind, []).append(name + more)
         rows = []
         for kind, names in kinds.items():

@@ -80,10 +80,10 @@ def tune(
     file = FileColumns(label, (), tuple(drop), dialect)
     found.detector.fitted_ = replace(fitted, provenance=replace(fitted.provenance, file=file))
     write_search(found, out)
-    first, best = found.trials[0], found.best
+    shown = [("default", trial) for trial in found.trials[:1] if trial.number == 0]  # Ray may have ended it in time
     print_table(
         ("", "AUROC, synthetic", "settings"),
-        [(w, f"{t.auroc:.4f}", _words(t.parameters)) for w, t in (("default", first), ("best", best))],
+        [(w, f"{t.auroc:.4f}", _words(t.parameters)) for w, t in (*shown, ("best", found.best))],
     )
     say(f"{len(found.trials)} trials in {time.perf_counter() - started:.1f} s; detector: {out / MODEL}")
     return 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -114,7 +113,8 @@ def _columns(fitted: Fitted) -> list[str]:
     kinds = Counter(kind for _, kind, _ in found)
     lines = [", ".join(f"{count} × {kind}" for kind, count in kinds.items()) + f"; {encoder.n_outputs} encoded.", ""]
     lines += ["| column | kind | found |", "|---|---|---|"]
-    lines += [f"| {_name(name)} | {kind} | {_cell(detail)} |" for name, kind, detail in found[:MOST_COLUMNS]]
+    for name, kind, detail in found[:MOST_COLUMNS]:
+        lines.append(f"| {_in_table(_name(name))} | {kind} | {_in_table(_text(detail))} |")
     if len(found) > MOST_COLUMNS:
         lines += ["", f"and {len(found) - MOST_COLUMNS} more."]
     return lines
@@ -195,7 +195,7 @@ def _limits(fitted: Fitted) -> list[str]:
     if fitted.provenance.n_rows is not None and fitted.provenance.n_rows < 500:
         lines.append(f"- {fitted.provenance.n_rows} rows are few: another sample may give another detector.")
     if fitted.warnings:
-        lines += [f"- The fit warned: {_cell(text)}" for text in fitted.warnings]
+        lines += [f"- The fit warned: {_text(text)}" for text in fitted.warnings]
     return lines
 
 
@@ -206,12 +206,18 @@ def _provenance(fitted: Fitted) -> list[str]:
 
 
 def _name(value: Any) -> str:
-    """A name in a cell of a table, as code."""
-    return f"`{_cell(value).replace('`', 'ʼ')}`"
+    """A name as code, in which nothing is markup."""
+    return f"`{_in_line(value).replace('`', 'ʼ')}`"
 
 
-def _cell(value: Any) -> str:
-    """Text that breaks neither a table nor a line."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return "none"
-    return " ".join(printable(str(value)).split()).replace("|", "\\|").replace("<", "&lt;")
+def _text(value: Any) -> str:
+    """Text that is no markup."""
+    return _in_line(value).replace("<", "&lt;")
+
+
+def _in_line(value: Any) -> str:
+    return " ".join(printable(str(value)).split())
+
+
+def _in_table(text: str) -> str:
+    return text.replace("|", "\\|")

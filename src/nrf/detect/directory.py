@@ -71,6 +71,8 @@ def score_directory(
     Raises:
         InputError: Among others, the folder holds scores of another request.
     """
+    if engine not in _ENGINES:
+        raise InputError(f"engine must be 'local' or 'ray', got {engine!r}")
     model, source, out = (Path(path).resolve() for path in (model, source, out))
     files = _inputs(source)
     require_folder(out)

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from nrf.detect.evidence import Bets, Floats, OnlineRanks
 from nrf.detect.fitted import Fitted, FittedAttributes, fitted_of, opened
 from nrf.detect.tables.schema import UNEXPECTED
+from nrf.detect.windows import Windows
 from nrf.errors import InputError
 from nrf.files import read_json, require_output, write_atomically
 from nrf.seeds import derive
@@ -147,6 +148,11 @@ class DriftMonitor:
         if reference not in get_args(Reference):
             raise InputError(f"reference must be 'calibration' or 'stream', got {reference!r}")
         fitted = fitted_of(detector)
+        if isinstance(fitted.reader.features, Windows):
+            raise InputError(
+                "rows of a series depend on each other, so nothing could be promised for a detector of windows; fit "
+                "one without windows to watch the stream by"
+            )
         self.level, self.reference, self.seed = float(level), reference, int(seed)
         self._detector, self._fitted = detector, fitted
         self._places = _watched(fitted, columns)

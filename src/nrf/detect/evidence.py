@@ -160,6 +160,8 @@ PRIOR = np.concatenate(
 """Share of the capital that each bet gets: linear, curved, powers of p and of 1 − p, parts."""
 BLOCK = 32
 """Rows of a block: the products of so many bets, each between 0.1 and 2²⁶, are doubles in any case."""
+AT_ONCE = 1024
+"""Rows whose bets are in memory at the same time: 18 numbers for each row and series."""
 PARTS_OF_STATE = ("log_size", "paid", "product")
 START = 100.0
 """Of the capital ln 2/(1 + ln 2) is betted in the first so many rows, and the rest ever more slowly."""
@@ -192,6 +194,10 @@ class Bets:
 
     def update(self, p: Floats) -> Floats:
         """The logarithm (to base e) of each capital after each of these rows ``(n, n_series)``."""
+        parts = [self._updated(p[i : i + AT_ONCE]) for i in range(0, len(p), AT_ONCE)]
+        return np.concatenate([np.zeros((0, self.n_series)), *parts])
+
+    def _updated(self, p: Floats) -> Floats:
         bets, parts, done = all_bets(p), [np.zeros((0, self.n_series))], 0
         while done < len(p):
             if self.n % BLOCK == 0 and self.n:

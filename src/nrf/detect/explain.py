@@ -9,7 +9,8 @@ feature by feature, by the gradient along the line from the counterfactual to th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from torch import Tensor
 
 from nrf.detect.features import PrincipalComponents
 from nrf.detect.fitted import Fitted, opened
+from nrf.detect.replicas import SMALL_CHUNK
 from nrf.detect.tables.given import GivenRows, Novelty, given_rows
 from nrf.detect.tables.schema import Schema
 from nrf.errors import InputError
@@ -336,7 +338,7 @@ def _explain_row(
     moved: list[int] = []
     counterfactual, found = row.encoded, score
     if score < threshold:
-        ways = [_way(field, groups, row.encoded, goal, threshold) for goal in goals]
+        ways = _side_by_side(field, [_way(groups, row.encoded, goal, threshold) for goal in goals])
         moved, counterfactual, found = min(ways, key=lambda way: (way[2] < threshold, len(way[0]), -way[2]))
     contributions = _along_the_line(field, groups, counterfactual if moved else goals[0], row.encoded)
     own, reasons = row.given.rows[row.i], {novelty.column: novelty.reason for novelty in row.new}
@@ -353,13 +355,49 @@ def _explain_row(
     return Explanation(score, threshold, p, changes, contributions, revised, found, found >= threshold)
 
 
-def _way(
-    field: _Field, groups: Sequence[_Group], row: Tensor, goal: Tensor, threshold: float
-) -> tuple[list[int], Tensor, float]:
-    """Features to move towards a goal, the row with them moved, and its potential."""
-    moved = _smallest_set(field, groups, row, goal, threshold)
-    there = _moved(row, goal, [groups[i] for i in moved])
-    return moved, there, float(field.values(there[None])[0])
+Way = tuple[list[int], Tensor, float]
+"""Features to move towards a goal, the row with them moved, and its potential."""
+
+
+def _way(groups: Sequence[_Group], row: Tensor, goal: Tensor, threshold: float) -> Generator[Tensor, Tensor, Way]:
+    """Features to move to the goal until the row is above the threshold: added greedily, then thinned out.
+
+    It yields the rows whose potentials it needs next, and is sent those.
+    """
+    left = [i for i, g in enumerate(groups) if g.count or not torch.equal(row[g.place], goal[g.place])]
+    chosen, best = list[int](), -math.inf
+
+    def moved(indices: Sequence[int]) -> Tensor:
+        return _moved(row, goal, [groups[i] for i in indices])
+
+    while left and best < threshold:
+        values = yield torch.stack([moved([*chosen, j]) for j in left])
+        place = int(values.argmax())
+        best = float(values[place])
+        chosen.append(left.pop(place))
+    for i in list(chosen):
+        rest = [j for j in chosen if j != i]
+        if rest and float((yield moved(rest)[None])[0]) >= threshold:
+            chosen = rest
+    there = moved(chosen)
+    return chosen, there, float((yield there[None])[0])
+
+
+def _side_by_side(field: _Field, searches: Sequence[Generator[Tensor, Tensor, Way]]) -> list[Way]:
+    """The results of searches that run in step: what they ask for is evaluated together, for the potential of one row
+    takes as long as that of :data:`nrf.detect.replicas.SMALL_CHUNK`, to which it is filled up."""
+    found: dict[int, Way] = {}
+    asked = {i: next(search) for i, search in enumerate(searches)}
+    while asked:
+        rows = torch.cat(list(asked.values()))
+        values = torch.cat([field.values(part) for part in torch.split(rows, SMALL_CHUNK)])
+        for i, part in zip(list(asked), torch.split(values, [len(own) for own in asked.values()]), strict=True):
+            try:
+                asked[i] = searches[i].send(part)
+            except StopIteration as end:
+                found[i] = end.value
+                del asked[i]
+    return [found[i] for i in range(len(searches))]
 
 
 def _moved(row: Tensor, goal: Tensor, groups: Sequence[_Group]) -> Tensor:
@@ -368,24 +406,6 @@ def _moved(row: Tensor, goal: Tensor, groups: Sequence[_Group]) -> Tensor:
         out[group.place] = goal[group.place]
         out[-1] -= group.count
     return out
-
-
-def _smallest_set(field: _Field, groups: Sequence[_Group], row: Tensor, goal: Tensor, threshold: float) -> list[int]:
-    """Features to move to the goal until the row is above the threshold: added greedily, then thinned out."""
-    left = [i for i, g in enumerate(groups) if g.count or not torch.equal(row[g.place], goal[g.place])]
-    chosen: list[int] = []
-
-    def value(indices: Sequence[int]) -> float:
-        return float(field.values(_moved(row, goal, [groups[i] for i in indices])[None])[0])
-
-    while left and (not chosen or value(chosen) < threshold):
-        rows = torch.stack([_moved(row, goal, [groups[i] for i in (*chosen, j)]) for j in left])
-        chosen.append(left.pop(int(field.values(rows).argmax())))
-    for i in list(chosen):
-        rest = [j for j in chosen if j != i]
-        if rest and value(rest) >= threshold:
-            chosen = rest
-    return chosen
 
 
 def _along_the_line(field: _Field, groups: Sequence[_Group], start: Tensor, end: Tensor) -> dict[str, float]:

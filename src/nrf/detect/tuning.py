@@ -23,6 +23,7 @@ from nrf.detect.selection import synthetic_auroc
 from nrf.detect.settings import Training
 from nrf.detect.storage import is_free
 from nrf.detect.tables.frame import in_common_form, taken
+from nrf.detect.windows import Windows
 from nrf.errors import InputError
 from nrf.files import require_folder, write_atomically
 from nrf.processes import ray_cluster
@@ -88,9 +89,10 @@ def candidates(
     found: dict[str, Parameters] = {}
     for place in (0, *rest.tolist()):
         point = {name: values[i] for (name, values), i in zip(space.items(), _unravel(place, sizes), strict=True)}
-        if not point.get("max_iter"):  # no network, so nothing about its training
-            point = {name: None if name.startswith("training__") else value for name, value in point.items()}
-        found.setdefault(repr(point), {**(base or {}), **{k: v for k, v in point.items() if v is not None}})
+        whole = {**(base or {}), **{name: value for name, value in point.items() if value is not None}}
+        if not whole.get("max_iter") and whole.get("field") != "inclusive":  # no network, so nothing of its training
+            whole = {k: v for k, v in whole.items() if k not in space or not k.startswith("training__")}
+        found.setdefault(repr(whole), whole)
         if len(found) == count:
             break
     return list(found.values())
@@ -150,6 +152,8 @@ def tune(
     points = candidates(trials, seed, space, base)
     for point in points:
         make_detector(point, seed)  # names that do not exist are found out here
+        if isinstance(point.get("features"), Windows):
+            raise InputError("candidates are compared on rows drawn at random, which breaks a series: no windows here")
     order = np.random.RandomState(seed).permutation(len(X))
     n_held = round(HELD_OUT * len(X))
     parts = taken(X, np.sort(order[n_held:])), taken(X, np.sort(order[:n_held]))

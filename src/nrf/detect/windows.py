@@ -169,6 +169,8 @@ class Windows(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             array = np.asarray(X)[:, np.array(self.columns_, dtype=np.intp)]
             rows = [array[layout.rows_at(place)] for place in reversed(range(self.size))]
             if self.differences:
+                if array.dtype.kind in "biu":  # differences of unsigned or short ones would begin anew at 0
+                    rows = [part.astype(np.result_type(part, np.int64)) for part in rows]
                 rows[1:] = [later - sooner for later, sooner in pairwise(rows)]
             return np.concatenate(rows, axis=1)
         import narwhals.stable.v2 as nw

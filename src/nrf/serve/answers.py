@@ -148,7 +148,7 @@ def described(model: Served, limits: Limits) -> dict[str, Any]:
         "loaded_at": in_utc(model.loaded_at),
         "columns": columns,
         "training": {
-            "rows": None,  # a saved detector does not say
+            "rows": detector.fitted_.provenance.n_rows,
             "calibration_rows": len(calibration),
             "calibrated_on": detector.calibrated_on_,
             "field": model.field_kind,

@@ -13,7 +13,8 @@ from nrf.serve.metrics import Metrics
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 OPEN_PATHS = ("/", "/health")
-PATHS = frozenset({"/", "/health", "/models", "/model", "/score", "/predict", "/explain", "/metrics", "/openapi.json"})
+ROUTED_PATHS = ("/", "/openapi.json")
+"""Those that the application answers, beside ``/page/``."""
 HEADERS = [
     (b"x-content-type-options", b"nosniff"),
     (b"cache-control", b"no-store"),
@@ -45,7 +46,7 @@ class Guard:
         token: str | None = None,
     ) -> None:
         self._app, self._direct, self._limits, self._metrics = app, direct, limits, metrics
-        self._hosts = frozenset(hosts)
+        self._hosts, self._paths = frozenset(hosts), frozenset((*ROUTED_PATHS, *(path for _, path in direct)))
         self._token = None if token is None else token.encode()
         self._busy = 0
         metrics.in_flight.set_function(lambda: self._busy)
@@ -76,7 +77,7 @@ class Guard:
             await _send(reply, send)
         finally:
             self._busy -= method == "POST"
-            shown = path if path in PATHS else "/page" if path.startswith("/page/") else "other"
+            shown = path if path in self._paths else "/page" if path.startswith("/page/") else "other"
             self._metrics.answered(shown, model, status, time.perf_counter() - started)
 
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> int:

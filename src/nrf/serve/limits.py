@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -59,8 +60,8 @@ class Limits:
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
-            if not value > 0:
-                raise InputError(f"{name} must be above 0, got {value}")
+            if not 0 < value < math.inf:
+                raise InputError(f"{name} must be above 0 and finite, got {value}")
 
     def shown(self) -> dict[str, float]:
         """As `/model` shows them."""

@@ -232,7 +232,11 @@ def _read_dates(values: list[str | None]) -> Read:
 def _date(text: str) -> dt.datetime:
     if _DATE.match(text.strip()) is None:
         raise ValueError
-    return dt.datetime.fromisoformat(text.strip())
+    found = dt.datetime.fromisoformat(text.strip())
+    try:
+        return found if found.tzinfo is None else found.astimezone(dt.UTC)
+    except OverflowError as error:
+        raise ValueError("not in the years 1 to 9999 of UTC") from error
 
 
 def _is_date(text: str) -> bool:
@@ -252,7 +256,9 @@ def _arrow_values(column: Column, values: list[Any]) -> Any:
     try:
         return pa.array(values)
     except (pa.ArrowException, OverflowError):
-        return pa.array([None if v is None else float(v) for v in values])
+        # Large numbers; or, in a column that was left out at fit and fits whatever it holds, values of several types.
+        as_one = float if all(isinstance(v, int | float | None) for v in values) else str
+        return pa.array([None if v is None else as_one(v) for v in values])
 
 
 # --------------------------------------------------------------------------------------------------------------- Arrow
@@ -293,7 +299,8 @@ def _chunk_bytes(chunk: Any) -> int:
 def _lengths(chunk: Any) -> Any:
     if _is_view(chunk.type):  # a view has its length first, in four of sixteen bytes
         views = np.frombuffer(chunk.buffers()[1], dtype=np.int32)[::4]
-        return views[chunk.offset : chunk.offset + len(chunk)]
+        lengths = views[chunk.offset : chunk.offset + len(chunk)]
+        return np.where(np.asarray(chunk.is_valid()), lengths, 0)  # that of a missing one may be any number
     return pc.fill_null(pc.binary_length(chunk), 0)
 
 

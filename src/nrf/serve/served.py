@@ -21,7 +21,7 @@ from nrf.detect.explain import Explanation
 from nrf.detect.rows import require_finite_rows
 from nrf.detect.storage import DESCRIPTION
 from nrf.detect.tables.frame import Frame
-from nrf.detect.tables.stream import table_schema
+from nrf.detect.tables.whole import row_schema
 from nrf.errors import InputError, NRFError
 from nrf.fields import DetectionField
 from nrf.serve.bodies import RowsReader
@@ -62,7 +62,7 @@ class Served:
             NRFError: It cannot be read or served.
         """
         detector = NRFDetector.load(folder)
-        schema = table_schema(detector)
+        schema = row_schema(detector)
         written = (folder / DESCRIPTION).stat().st_mtime
         fitted = detector.fitted_
         score = fitted.replicas.scorer()  # a copy of the networks that no request has to make again
@@ -221,8 +221,10 @@ class Models:
     def _load(self, name: str, place: _Place) -> None:
         try:
             place.served = Served.load(name, place.folder)
-        except (NRFError, OSError, ValueError) as error:
-            self._failed(name, place, str(error))
+        except Exception as error:  # whatever is wrong with a folder, the others are served and it is said
+            if not isinstance(error, NRFError | OSError | ValueError):
+                log.exception("model %s failed to load", name)
+            self._failed(name, place, str(error) or repr(error))
             return
         place.problem = None
         log.info("model %s loaded: %s", name, place.served.digest)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from nrf.detect.drift import DriftMonitor, DriftState, drift_report
+from nrf.serve.limits import Refused
 from nrf.serve.served import Encoded, Floats, Served
 
 MOST_WAITING = 100_000
@@ -50,6 +51,8 @@ class Watches:
         while (part := self._next()) is not None:
             model, scores, rows = part
             monitor = self.monitor(model)
+            if monitor is None:  # scored by a model that was replaced meanwhile
+                continue
             state = monitor.update_values(scores, monitor.values_of(rows) if monitor.columns else None)
             self._on_state(model.name, state)
             if busy():
@@ -68,14 +71,17 @@ class Watches:
             return None
         return found[0][0], np.concatenate([part[1] for part in found]), np.concatenate([part[2] for part in found])
 
-    def monitor(self, model: Served) -> DriftMonitor:
-        """The monitor of a model as it was loaded."""
+    def monitor(self, model: Served) -> DriftMonitor | None:
+        """The monitor of a model as it was loaded; None if there is one of a model that has taken its place."""
         with self._making:
             kept = self._monitors.get(model.name)
-            if kept is None or kept[0] is not model:
+            if kept is None or kept[0].loaded_at < model.loaded_at:
                 kept = self._monitors[model.name] = model, DriftMonitor(model.detector.fitted_, self._level)
-            return kept[1]
+            return kept[1] if kept[0] is model else None
 
     def report(self, model: Served) -> dict[str, Any]:
         """The answer of `/drift`."""
-        return drift_report(self.monitor(model).state, model.name)
+        monitor = self.monitor(model)
+        if monitor is None:
+            raise Refused(503, "the model has just been replaced; ask again", headers={"Retry-After": "1"})
+        return drift_report(monitor.state, model.name)

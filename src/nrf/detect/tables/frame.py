@@ -67,7 +67,13 @@ class Frame:
         if self.given is None:
             return without_missing(self.column(place).tolist())
         if not isinstance(self.given, np.ndarray):
-            return without_missing(self.given[self.given.columns[place]].to_list())
+            try:
+                return without_missing(self.given[self.given.columns[place]].to_list())
+            except (OverflowError, LookupError, ValueError) as error:
+                raise InputError(
+                    f"column {self.names[place]!r} holds values that Python has no type for; give dates of the years "
+                    "1 to 9999, in a known time zone"
+                ) from error
         values = self.given[:, place]
         if values.dtype.kind in "Mm":
             values = values.astype(f"{values.dtype.str[:3]}[us]")  # finer ones would become integers

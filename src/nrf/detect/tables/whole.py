@@ -30,6 +30,17 @@ def table_schema(detector: NRFDetector) -> Schema:
     return detector.encoder_
 
 
+def row_schema(detector: NRFDetector) -> Schema:
+    """The same of one that sees each row by itself, whatever comes before and after it."""
+    schema = table_schema(detector)
+    if isinstance(detector.features_, Windows):
+        raise InputError(
+            "this detector sees windows of rows in the order of time, not single rows: score whole files with "
+            "`nrf detect score`, or fit another one without --window"
+        )
+    return schema
+
+
 def batches_for(
     detector: NRFDetector,
     path: str | Path,

@@ -12,10 +12,11 @@ function inline(text) {
     else found.push(match[3] === match[4] ? match[3] : `${match[3]} (${match[4]})`);
     rest = rest.slice(match.index + match[0].length);
   }
-  return [...found, rest].filter((part) => part !== "");
+  return [...found, rest].filter((part) => part !== "").map((part) => (typeof part === "string" ? part.replaceAll("&lt;", "<") : part));
 }
 
-const split = (line) => line.trim().replace(/^\||\|$/g, "").split("|").map((cell) => cell.trim());
+const split = (line) => line.trim().replace(/^\||\|$/g, "").split(/(?<!\\)\|/).map((cell) => cell.trim().replaceAll("\\|", "|"));
+const isComment = (line) => /^\s*<!--.*-->\s*$/.test(line);
 const isRule = (line) => /^\s*\|?\s*:?-{2,}:?\s*(\|\s*:?-{2,}:?\s*)*\|?\s*$/.test(line ?? "");
 const starts = (line) => /^(#{1,6}\s|```|\s*[-*+]\s|\s*\d+[.)]\s|\s*\|)/.test(line) || !line.trim();
 
@@ -34,7 +35,7 @@ export function rendered(text, level = 3) {
   const made = document.createDocumentFragment(), lines = text.replaceAll("\r\n", "\n").split("\n");
   for (let i = 0; i < lines.length;) {
     const line = lines[i], heading = /^(#{1,6})\s+(.*?)\s*#*$/.exec(line), item = /^\s*([-*+]|\d+[.)])\s+/.exec(line);
-    if (!line.trim()) {
+    if (!line.trim() || isComment(line)) {
       i++;
     } else if (line.startsWith("```")) {
       const end = lines.findIndex((other, j) => j > i && other.startsWith("```"));

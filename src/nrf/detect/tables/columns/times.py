@@ -73,5 +73,6 @@ class DatetimeColumn(ScaledColumn):
 
     @property
     def summary(self) -> tuple[str, str]:
-        """The first and the last time."""
-        return "date", or_missing(f"{from_seconds(self.low)} … {from_seconds(self.high)} UTC", self.has_missing)
+        """The first and the last time, and what to do where rows are later for no fault of their own."""
+        found = or_missing(f"{from_seconds(self.low)} … {from_seconds(self.high)} UTC", self.has_missing)
+        return "date", f"{found}; later dates score as unusual, --drop {self.name} leaves it out"
