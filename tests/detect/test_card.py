@@ -38,7 +38,6 @@ def test_it_says_what_was_found(detector):
     assert f"`{detector.threshold_rule_}`" in card
     assert "flagged with a probability of at most 10 %, on average over calibration sets of 40 rows" in card
     assert f"synthetic anomalies made of them: {detector.health_['synthetic_auroc']:.4g}" in card
-    assert "**128 training rows**" in card or "training rows**, encoded" in card
     for name, version in detector.fitted_.provenance.versions.items():
         assert f"- {name} {version}" in card
     headings = [line for line in card.splitlines() if line.startswith("## ")]
@@ -56,6 +55,35 @@ def test_names_are_shown_as_they_are():
     assert "| `a<b\\|c` | number |" in card
     assert "by the label `w|x<y`," in card
     assert "The fit warned: 1 &lt; 2" in card
+
+
+def test_what_is_kept_is_said(detector):
+    assert "calibration rows, where it is saved" not in model_card(detector)
+    kept = NRFDetector(random_state=0, keep_examples=True).fit(rows()[["size"]])
+    assert "- The 40 calibration rows, where it is saved with `keep_examples`." in model_card(kept)
+    assert "- 200 rows are few" in model_card(kept)
+    file = FileColumns(ids=("order",), dropped=("notes",))
+    provenance = replace(kept.fitted_.provenance, file=file, n_rows=500, split_seed=77)
+    card = model_card(replace(kept.fitted_, provenance=provenance))
+    assert "- Names of rows, copied to the scores: `order`" in card
+    assert "- Left out by request: `notes`" in card
+    assert "rows are few" not in card
+    assert "- seed of the split into training and calibration rows: 77" in card
+
+
+def test_many_columns_are_cut_short():
+    wide = pd.DataFrame(np.random.default_rng(0).normal(size=(60, 103)), columns=[f"c{i}" for i in range(103)])
+    card = model_card(NRFDetector(random_state=0, field="density").fit(wide))
+    assert "103 × number; 104 encoded." in card
+    assert "| `c99` |" in card
+    assert "| `c100` |" not in card
+    assert "and 3 more." in card
+
+
+def test_a_trained_network_is_said():
+    found = NRFDetector(random_state=0, max_iter=5).fit(rows()[["size"]])
+    assert f", with a network around the mixture ({found.n_iter_} iterations)" in model_card(found)
+    assert "nats per row that the network adds" in model_card(found)
 
 
 def test_the_number_of_anchors_is_that_of_the_field(detector):
@@ -79,7 +107,12 @@ def test_promises_are_in_words():
         assert "There is no promise" in model_card(NRFDetector(random_state=0, false_alarm_rate=0.2).fit(few[:15]))
     card = model_card(NRFDetector(features=Windows(4), random_state=0).fit(rows()[["size"]]))
     assert "an aim and no guarantee" in card
-    assert "windows of 4 rows in the order given" in card
+    assert "windows of 4 rows in the order given. A row's score is the mean of the windows" in card
+    assert "windows of training rows**, encoded" in card
+    series = rows()[["size", "row"]].assign(site=["n", "s"] * 100)
+    windows = Windows(4, time="row", group="site", how="min", max_gap=None)
+    card = model_card(NRFDetector(features=windows, random_state=0).fit(series))
+    assert "rows ordered by `row`, for each `site` apart. A row's score is the lowest of the windows" in card
 
 
 def test_images_and_several_models():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 
 import numpy as np
@@ -105,6 +106,33 @@ def test_columns_can_be_chosen_or_left_out(detector):
     assert alone.update_scores(scores[:0]) == state
 
 
+@pytest.mark.parametrize("columns", [True, False, ["city"]])
+def test_the_level_is_shared_out_and_no_more(detector, columns):
+    """Before any row each capital is 1 times its share; Ville's bound holds for the sum of them."""
+    shares = [10**series.log10_e for series in DriftMonitor(detector, columns=columns).state.series]
+    assert sum(shares) == pytest.approx(1)
+    assert shares[0] == pytest.approx(0.5 if columns else 1)
+    assert shares[1:] == pytest.approx([0.5 / max(1, len(shares) - 1)] * (len(shares) - 1))
+
+
+def test_rounding_of_scores_does_not_order_rows(detector):
+    step = module.ROUNDINGS * detector.calibration_.tolerance
+    scores = np.round(np.random.default_rng(0).choice(detector.calibration_.scores, 300) / step) * step
+    states = []
+    for shift in (0.0, 0.3 * step, 3000 * step):
+        monitor = DriftMonitor(detector, columns=False)
+        monitor.update_scores(scores + shift)
+        states.append(monitor.to_json())
+    assert states[0] == states[1] != states[2]
+
+
+def test_training_rows_are_no_reference():
+    """Where so few rows were given that none was held out, new rows are compared with the first of the stream."""
+    with pytest.warns(RuntimeWarning, match="training rows"):
+        few = NRFDetector(field="density", false_alarm_rate=0.2, random_state=0).fit(table(15, 0)[["amount"]])
+    assert DriftMonitor(few, columns=False).state.waiting == module.BURN_IN
+
+
 def test_updates_by_scores_rows_and_batches_are_the_same(detector):
     rows = table(260, 1, shift=0.4)
     whole = DriftMonitor(detector)
@@ -188,10 +216,15 @@ def test_threads_may_share_a_monitor(detector):
     scores = np.random.default_rng(0).choice(detector.calibration_.scores, 200)
     monitor = DriftMonitor(detector, columns=False)
     threads = [threading.Thread(target=lambda: [monitor.update_scores(scores) for _ in range(20)]) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)  # they take turns all the time
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
     assert monitor.state.n == 4 * 20 * 200
     assert monitor._watches[0][1].n == 4 * 20 * 200
 
@@ -239,6 +272,18 @@ def test_errors_name_the_fix(detector, tmp_path):
     refit.fit(table(700, 1))
     with pytest.raises(InputError, match="make a new DriftMonitor"):
         watching.update(rows)
+
+
+def test_a_detector_of_other_columns_is_another(tmp_path):
+    """Its calibration scores may be the same."""
+    rows = table(300, 0)[["amount", "city"]]
+    one, other = (
+        NRFDetector(field="density", random_state=0).fit(r) for r in (rows, rows.rename(columns={"amount": "sum"}))
+    )
+    np.testing.assert_array_equal(one.calibration_.scores, other.calibration_.scores)
+    DriftMonitor(one, columns=False).save(tmp_path / "drift.json")
+    with pytest.raises(InputError, match="belongs to another detector"):
+        DriftMonitor.load(tmp_path / "drift.json", other)
 
 
 def test_damaged_states_are_refused(detector, tmp_path):

@@ -11,7 +11,7 @@ import pytest
 
 from nrf import NRFDetector
 from nrf.cli import main
-from nrf.detect import Windows
+from nrf.detect import Windows, tuning
 from nrf.detect.tuning import SPACE, Search, Trial, candidates, make_detector, tune, write_search
 from nrf.errors import InputError
 
@@ -81,15 +81,29 @@ def test_all_candidates_face_the_same_anomalies(monkeypatch):
     seen = []
     real = NRFDetector.score_samples
     monkeypatch.setattr(NRFDetector, "score_samples", lambda self, X: (seen.append(np.asarray(X)), real(self, X))[1])
-    tune(rows(60)[list("abc")], trials=2, space={"scaling": ("auto", "quartiles")})
+    fit, fitted = NRFDetector.fit, []
+    monkeypatch.setattr(NRFDetector, "fit", lambda self, X, y=None: (fitted.append(np.asarray(X)), fit(self, X, y))[1])
+    table = rows(60)[list("abc")]
+    tune(table, trials=2, space={"scaling": ("auto", "quartiles")})
+    assert [len(part) for part in fitted] == [42, 42, 60]
+    assert len(seen[0]) == 18
+    everything = np.concatenate([fitted[0], seen[0]])
+    assert {tuple(row) for row in everything} == {tuple(row) for row in table.to_numpy()}, "no row is in both parts"
     assert len(seen) == 12  # held-out rows and five kinds of anomalies, twice
     for one, other in zip(seen[:6], seen[6:], strict=True):
         np.testing.assert_array_equal(one, other)
 
 
 def test_no_trial_is_begun_after_the_time_is_up():
-    found = tune(rows(60), trials=6, space=QUICK, seconds=1e-6)
-    assert len(found.trials) == 1
+    found = tune(rows(60), trials=6, space=QUICK, seconds=1e-12)
+    assert len(found.trials) == 1, "the first is always tried"
+
+
+def test_trials_that_end_in_any_order_come_in_that_of_their_numbers(monkeypatch):
+    locally = tuning._locally
+    monkeypatch.setattr(tuning, "_locally", lambda *given: reversed(list(locally(*given))))
+    found = tune(rows(60), trials=3, space={"scaling": ("auto", "quartiles", "deviation")})
+    assert [trial.number for trial in found.trials] == [0, 1, 2]
 
 
 def test_what_is_written(search, tmp_path):

@@ -76,6 +76,17 @@ def test_no_window_holds_two_groups():
     assert windows.transform(table).to_numpy().tolist() == [[2, 1], [3, 2], [20, 10], [30, 20]]
 
 
+def test_groups_come_in_their_order_and_have_times_of_their_own():
+    """The next group may begin at the time at which this one ends; steps between groups are none."""
+    table = pd.DataFrame({"g": list("bbaac"), "t": [1, 2, 2, 3, 90], "x": [1.0, 2, 30, 40, 5]})
+    windows = Windows(2, time="t", group="g", differences=False).fit(table)
+    assert windows.max_gap_ == 1.5
+    with pytest.warns(RuntimeWarning, match="1 of 5 rows"):
+        assert windows.transform(table).to_numpy().tolist() == [[2, 1], [40, 30]]
+    alone = pd.DataFrame({"g": list("aabcd"), "t": [0, 1, 100, 200, 300], "x": np.arange(5.0)})
+    assert Windows(2, time="t", group="g").fit(alone).max_gap_ == 1.5
+
+
 def test_a_series_ends_with_a_window():
     rows = np.arange(8.0).reshape(-1, 1)
     windows = Windows(3, 2, differences=False).fit(rows)
@@ -266,6 +277,7 @@ def test_a_window_is_explained(detector):
     places = lowest_window(detector, rows, 30)
     assert 30 in places
     assert len(places) == 6
+    assert 5 in lowest_window(detector, rows, 5), "not the lowest of all"
     (explanation,) = detector.explain(rows.iloc[places])
     assert explanation.is_anomaly
     assert all("wave" in change.feature for change in explanation.changes)

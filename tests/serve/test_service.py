@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import re
 import threading
 import warnings
@@ -11,6 +12,7 @@ import warnings
 import httpx
 import numpy as np
 import pytest
+import torch
 
 from nrf.detect import NRFDetector
 from nrf.detect.calibration import false_discoveries
@@ -181,6 +183,11 @@ def test_pages_and_headers(asked):
     assert page.headers["content-security-policy"].startswith("default-src 'self'")
     assert page.headers["content-type"].startswith("text/css")
     assert "access-control-allow-origin" not in page.headers
+    for path in ("/", "/models", "/page/style.css", "/nowhere", "/score"):
+        headers = asked.get(path).headers
+        assert headers["x-content-type-options"] == "nosniff", path
+        assert headers["cache-control"] == "no-store", path
+        assert headers["content-security-policy"] == "default-src 'self'; frame-ancestors 'none'", path
     answer = asked.get("/")
     assert answer.status_code == 200
     assert "text/html" in answer.headers["content-type"]
@@ -270,6 +277,72 @@ async def many_metrics(app):
         return (await asked.get("/metrics")).text
 
 
+def test_only_rows_of_one_model_and_of_the_same_kinds_are_scored_together(tmp_path, monkeypatch):
+    """Two models with the same columns, and a column that has no type at all in one of the requests."""
+    for name, seed in (("a", 0), ("b", 1)):
+        fitted("numbers", seed).save(tmp_path / name)
+    models, goes_on = Models(folder=tmp_path), threading.Event()
+    score = type(models.find("a")).scores
+
+    def waiting(self, frame):
+        goes_on.wait(20)
+        return score(self, frame)
+
+    monkeypatch.setattr(type(models.find("a")), "scores", waiting)
+    row = number_table(1, seed=12)
+    untyped = row.set_column(3, "kind", pa.nulls(1))
+    sent = [("a", row), ("b", row), ("a", untyped), ("a", row), ("b", untyped), ("b", row)]
+
+    async def run():
+        requests = [(f"/score?model={name}", arrow_bytes(table), BODIES["Arrow"][0]) for name, table in sent]
+        asking = asyncio.create_task(many(detection_app(models), requests))
+        await asyncio.sleep(0.5)  # the first is being scored, the others wait
+        goes_on.set()
+        return await asking
+
+    found = [answer.json()["scores"][0] for answer in asyncio.run(run())]
+    wanted = [fitted("numbers", "ab".index(name)).score_samples(table)[0] for name, table in sent]
+    assert found == pytest.approx(wanted, abs=ROUNDING)
+    assert len({round(value, 3) for value in wanted}) == 4, "or the test says nothing"
+
+
+def test_rows_of_other_kinds_are_scored_by_themselves(saved, monkeypatch):
+    """What is a number in one request and text in another, in a column that was constant at fit."""
+    models, goes_on = Models(saved / "mixed"), threading.Event()
+    score = type(models.find(None)).scores
+
+    def waiting(self, frame):
+        goes_on.wait(20)
+        return score(self, frame)
+
+    monkeypatch.setattr(type(models.find(None)), "scores", waiting)
+    row = json.loads(json_rows(mixed_table(2, seed=12)))["rows"][1]
+    bodies = [json.dumps({"rows": [row | {"site": site}]}).encode() for site in ("seven", "seven", 7, 7)]
+
+    async def run():
+        asking = asyncio.create_task(many(detection_app(models), [("/score", body, JSON) for body in bodies]))
+        await asyncio.sleep(0.5)
+        goes_on.set()
+        return await asking
+
+    found = [answer.json()["scores"][0] for answer in asyncio.run(run())]
+    assert found == pytest.approx([found[0]] * 2 + [found[3]] * 2, abs=ROUNDING)
+    assert found[0] < found[3] - 0.1, "it is new"
+
+
+def test_rows_out_of_any_range_are_refused(saved):
+    with client(saved / "numbers") as asked:
+        infinite = post(asked, "/score", b'{"rows": [{"a": 1e999, "b": 0, "c": 0, "kind": "x"}]}')
+        assert infinite.status_code == 422
+        assert "column 'a' has 1 infinite value" in message(infinite)
+    models = Models(saved / "numbers")
+    object.__setattr__(models.find(None), "_score", lambda rows: torch.full((1, len(rows)), torch.inf))
+    with client(models) as asked:
+        answer = post(asked, "/score", json_rows(number_table(2)))
+        assert answer.status_code == 422
+        assert "2 rows have a potential that is not finite" in message(answer)
+
+
 def test_a_row_that_cannot_be_scored_fails_alone(saved, monkeypatch):
     """The joint call fails; then every request is scored by itself."""
     models = Models(saved / "numbers")
@@ -295,13 +368,28 @@ def test_a_row_that_cannot_be_scored_fails_alone(saved, monkeypatch):
     assert found == pytest.approx(wanted[:5] + wanted[6:], abs=ROUNDING)
 
 
-def test_too_many_at_a_time_are_told_to_come_again(saved):
-    app = detection_app(Models(saved / "numbers"), limits=Limits(concurrency=3))
-    body = json_rows(number_table(1))
-    answers = asyncio.run(many(app, [("/score", body, JSON)] * 30))
+def test_too_many_at_a_time_are_told_to_come_again(saved, monkeypatch):
+    models = Models(saved / "numbers")
+    app = detection_app(models, limits=Limits(concurrency=3))
+    body, goes_on, score = json_rows(number_table(1)), threading.Event(), type(models.find(None)).scores
+
+    def waiting(self, frame):
+        goes_on.wait(20)
+        return score(self, frame)
+
+    async def run():
+        asking = [asyncio.create_task(many(app, [("/score", body, JSON)])) for _ in range(30)]
+        for _ in range(500):
+            if sum(task.done() for task in asking) >= 27:
+                break
+            await asyncio.sleep(0.01)
+        goes_on.set()
+        return [answer for (answer,) in await asyncio.gather(*asking)]
+
+    monkeypatch.setattr(type(models.find(None)), "scores", waiting)
+    answers = asyncio.run(run())
     found = [answer.status_code for answer in answers]
-    assert set(found) == {200, 429}
-    assert found.count(200) >= 3
+    assert (found.count(200), found.count(429)) == (3, 27)
     refused = next(answer for answer in answers if answer.status_code == 429)
     assert refused.headers["retry-after"] == "1"
     assert "3 requests are under way" in message(refused)
@@ -329,22 +417,35 @@ def test_an_answer_that_takes_too_long_is_given_up(saved, monkeypatch):
         assert answer.headers["retry-after"] == "5"
 
 
-def test_a_body_that_does_not_arrive_is_given_up(saved):
-    app = detection_app(Models(saved / "numbers"), limits=Limits(seconds=0.2))
+async def never():
+    await asyncio.sleep(10)
+
+
+async def left():
+    return {"type": "http.disconnect"}
+
+
+def sent_back(app, receive):
+    """What is sent back for a body that is received so."""
     sent = []
 
-    async def run():
-        async def receive():
-            await asyncio.sleep(60)
+    async def send(part):
+        sent.append(part)
 
-        async def send(part):
-            sent.append(part)
+    headers = [(b"host", b"127.0.0.1"), (b"content-type", b"application/json")]
+    scope = {"type": "http", "method": "POST", "path": "/score", "query_string": b"", "headers": headers}
+    asyncio.run(app(scope, receive, send))
+    return sent
 
-        headers = [(b"host", b"127.0.0.1"), (b"content-type", b"application/json")]
-        scope = {"type": "http", "method": "POST", "path": "/score", "query_string": b"", "headers": headers}
-        await app(scope, receive, send)
 
-    asyncio.run(run())
+def test_a_client_that_has_left_is_no_failure(saved, caplog):
+    with caplog.at_level(logging.ERROR, "nrf.serve"):
+        sent = sent_back(detection_app(Models(saved / "numbers")), left)
+    assert (sent[0]["status"], sent[1]["body"], caplog.text) == (499, b"", "")
+
+
+def test_a_body_that_does_not_arrive_is_given_up(saved):
+    sent = sent_back(detection_app(Models(saved / "numbers"), limits=Limits(seconds=0.2)), never)
     assert sent[0]["status"] == 408
     assert (b"connection", b"close") in sent[0]["headers"]
     assert b"did not arrive within 0.2 s" in sent[1]["body"]

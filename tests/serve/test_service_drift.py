@@ -125,6 +125,15 @@ def test_small_parts_are_joined_and_none_is_lost(folder):
     assert seen == [64, 364, 365]
 
 
+def test_what_was_looked_at_makes_room(folder, monkeypatch):
+    monkeypatch.setattr(watches, "MOST_WAITING", 100)
+    found, model, seen = _watches(folder)
+    for _ in range(3):
+        found.take(model, *_rows(model, 80))
+        found.work()
+    assert seen == [80, 160, 240]
+
+
 def test_while_others_are_busy_one_part_is_looked_at(folder):
     found, model, seen = _watches(folder)
     for n in (64, 64, 64):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,11 +12,13 @@ import pytest
 from nrf.cli import main
 from nrf.detect import NRFDetector, Windows
 from nrf.errors import InputError
+from nrf.serve import bodies
 from nrf.serve.bodies import _is_compressed
-from nrf.serve.limits import Limits
+from nrf.serve.limits import Limits, Refused
 from nrf.serve.served import Models
 from some_services import (
     ARROW,
+    BODIES,
     CSV,
     JSON,
     PARQUET,
@@ -64,6 +68,12 @@ def with_views(n_bytes: int):
     column = pa.Array.from_buffers(pa.string_view(), 2, parts)
     column.validate(full=True)
     return TABLE.slice(0, 2).set_column(4, "colour", column)
+
+
+def with_text(text: bytes):
+    """The first row with these bytes for a text, whether they are one or not."""
+    parts = [None, pa.py_buffer(np.array([0, len(text)], dtype=np.int32).tobytes()), pa.py_buffer(text)]
+    return TABLE.slice(0, 1).set_column(4, "colour", pa.Array.from_buffers(pa.string(), 1, parts))
 
 
 def with_date(values):
@@ -162,6 +172,8 @@ BAD = {
         "in a known time zone",
     ),
     "a date after the last": ("/explain", rows({"when": "9999-12-31T23:59:59-23:00"}), JSON, 422, "no ISO date"),
+    "Arrow, text that is none": ("/score", arrow_bytes(with_text(b"\xff")), ARROW, 400, "Invalid UTF8"),
+    "Parquet, text that is none": ("/score", parquet_bytes(with_text(b"\xff")), PARQUET, 400, "Invalid UTF8"),
     "Arrow, nested": (
         "/score", arrow_bytes(TABLE.set_column(0, "size", pa.array([[1.0]] * 4))), ARROW, 422, "holds nested values",
     ),
@@ -226,16 +238,64 @@ def test_methods_addresses_hosts_and_encodings(asked, saved):
 
 
 def test_a_body_is_counted_while_it_arrives(asked):
-    sent = []
+    """Without a Content-Length, to the byte."""
 
-    def parts():
-        for i in range(100):
-            sent.append(i)
-            yield b" " * 10_000
+    def sent(n_bytes):
+        parts = (b" " * min(10_000, n_bytes - i) for i in range(0, n_bytes, 10_000))
+        return asked.post("/score", content=parts, headers={"Content-Type": JSON})
 
-    answer = asked.post("/score", content=parts(), headers={"Content-Type": JSON})
+    assert sent(LIMITS.max_bytes).status_code == 400, "it is read, and is no JSON"
+    answer = sent(LIMITS.max_bytes + 1)
     assert answer.status_code == 413
     assert answer.headers["connection"] == "close"
+    said = post(asked, "/score", rows({}), **{"Content-Length": str(LIMITS.max_bytes + 1)})
+    assert said.status_code == 413, "what it says of itself is enough"
+
+
+def test_what_is_read_is_no_more_than_the_limit_and_a_part():
+    """The rest of a body that is too long is left where it is."""
+    taken = []
+
+    async def parts():
+        for i in range(100):
+            taken.append(i)
+            yield b" " * 1000
+
+    with pytest.raises(Refused, match="larger than 5000 bytes"):
+        asyncio.run(Limits(max_bytes=5000).read(None, parts()))
+    assert len(taken) == 6
+
+
+def test_a_parquet_bomb_is_not_unpacked(asked, monkeypatch):
+    """Its metadata say how large it is."""
+    opened = []
+
+    class Watched:
+        def __init__(self, source, **options):
+            self._file = pa.parquet.ParquetFile(source, **options)
+            self.metadata, self.schema_arrow = self._file.metadata, self._file.schema_arrow
+
+        def read(self, **options):
+            opened.append(options)
+            return self._file.read(**options)
+
+    monkeypatch.setattr(bodies, "pa_parquet", SimpleNamespace(ParquetFile=Watched))
+    assert post(asked, "/score", parquet_bytes(TABLE), PARQUET).status_code == 200
+    assert len(opened) == 1
+    assert post(asked, "/score", parquet_bytes(LONG, use_dictionary=False), PARQUET).status_code == 413
+    assert len(opened) == 1
+
+
+def test_limits_are_kept_to_the_row(asked):
+    """As many as are allowed are answered, by every kind of body."""
+    full = pa.concat_tables([TABLE] * 12 + [TABLE.slice(0, 2)])
+    assert full.num_rows == LIMITS.max_rows
+    for kind, written in BODIES.values():
+        assert post(asked, "/score", written(full), kind).status_code == 200, kind
+        more = pa.concat_tables([full, TABLE.slice(0, 1)])
+        answer = post(asked, "/score", written(more), kind)
+        assert (answer.status_code, "51 rows, at most 50" in message(answer)) == (413, True), kind
+    assert post(asked, "/explain", rows(*[{}] * LIMITS.max_explained)).status_code == 200
 
 
 def test_without_the_token_nothing_is_told(saved):
@@ -245,7 +305,9 @@ def test_without_the_token_nothing_is_told(saved):
             assert answer.status_code == 401, path
             assert answer.headers["www-authenticate"] == "Bearer"
             assert "a token is needed" in message(answer)
-        for given in ("Bearer wrong", "Bearer", "Basic correct-horse-battery", "correct-horse-battery", "Bearer é"):
+        near = ("correct-horse-batterx", "correct-horse-batteryy", "correct-horse", "CORRECT-HORSE-BATTERY")
+        others = ("Bearer wrong", "Bearer", "Basic correct-horse-battery", "correct-horse-battery", "Bearer é")
+        for given in (*others, *(f"Bearer {token}" for token in near)):
             answer = asked.get("/models", headers={"Authorization": given.encode("latin-1")})
             assert answer.status_code == 401, given
             assert "the token is wrong" in message(answer)

@@ -45,6 +45,7 @@ def test_a_replaced_folder_is_served(tmp_path):
         models.refresh()
         assert 'nrf_model_loads_total{model="a"} 1.0' in asked.get("/metrics").text, "what is as it was stays"
         replace(tmp_path / "b", 0)
+        replace(tmp_path / ".half-copied", 0)
         models.refresh()
         assert [model["name"] for model in asked.get("/models").json()["models"]] == ["a", "b"]
         assert post(asked, "/score?model=b", json_rows(TABLE)).json()["scores"] == SCORES[0]

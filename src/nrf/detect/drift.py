@@ -149,10 +149,7 @@ class DriftMonitor:
             raise InputError(f"reference must be 'calibration' or 'stream', got {reference!r}")
         fitted = fitted_of(detector)
         if isinstance(fitted.reader.features, Windows):
-            raise InputError(
-                "rows of a series depend on each other, so nothing could be promised for a detector of windows; fit "
-                "one without windows to watch the stream by"
-            )
+            raise InputError("rows of a series depend on each other, so there is no promise: fit one without windows")
         self.level, self.reference, self.seed = float(level), reference, int(seed)
         self._detector, self._fitted = detector, fitted
         self._places = _watched(fitted, columns)
