@@ -33,8 +33,6 @@ class Line:
     width: int | None = None
     """Of a pair of convolutions: channels of the potential's first layer, in place of the preset's 96. The generator is
     as much narrower."""
-    bfloat16: bool = False
-    """Whether a pair is trained with products of 16 bits."""
     classes: tuple[int, ...] | None = None
     """The classes it is run on; all if not given."""
 
@@ -128,9 +126,8 @@ SHORT_PAIRS = (
             "released, half width",
             f"inclusive-NRF, {sampler}",
             f"cifar10-one-class-{name}-released",
-            epochs=15,
+            epochs=3,
             width=48,
-            bfloat16=True,
         )
         for sampler, name in SAMPLERS.items()
     ),
@@ -138,15 +135,14 @@ SHORT_PAIRS = (
         "released, full width",
         "inclusive-NRF, SGHMC",
         "cifar10-one-class-sghmc-released",
-        epochs=4,
+        epochs=3,
         width=96,
-        bfloat16=True,
         classes=(0, 1),
     ),
 )
-"""Pairs on the pixels of CIFAR-10 that fit into 40 minutes of a core each: the scripts' settings at half the width, a
-quarter of the arithmetic, for 15 of 100 epochs; and what the width does, on two classes. An iteration of the first has
-1.5 s of a core (2.9 with products of 32 bits), of which the ten steps of the revision take two thirds."""
+"""Pairs on the pixels of CIFAR-10 that fit into a quarter of an hour of a core each: the scripts' settings at half the
+width, a quarter of the arithmetic, for 3 of 100 epochs; and what the width does, on two classes. An iteration of the
+first takes 2.5 s of a core, most of it in the ten steps of the revision."""
 CONFIGS = {
     "mnist-one-class": OneClassConfig("mnist", _lines("mnist", BEST, 50, sghmc_seeds=3), searched=(2, 5, 8)),
     "cifar10-one-class": OneClassConfig(
@@ -169,8 +165,6 @@ def sized(config: OneClassConfig, line: Line, label: int, seed: int) -> Preset:
             preset, potential=replace(potential, width=line.width), generator=replace(generator, width=narrow)
         )
     length = replace(preset.train, iterations=None, epochs=config.length(line), watch_share=WATCHED, threads=1)
-    if line.bfloat16:
-        length = replace(length, precision="bfloat16")
     return replace(preset, seed=seed, data=replace(preset.data, normal=label), train=length)
 
 
