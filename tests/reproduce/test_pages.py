@@ -19,6 +19,7 @@ from nrf.reproduce.runner.report import Table
 
 RESULTS = Path(nrf.__file__).parent.parent.parent / "results"
 PAGES = list(pages_beside(RESULTS))
+CHANGELOG = RESULTS.parent / "CHANGELOG.md"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
@@ -75,16 +76,73 @@ def test_a_page_with_other_numbers_than_its_benchmark_is_noticed(copied, page, n
     assert all(before != after for before, after in zip(*blocks, strict=True))
 
 
-@pytest.mark.parametrize(
-    ("page", "heading"), [("serve", "Measured"), ("scale", "How much, how fast"), ("time", "What was tried")]
+NOT_TYPED = re.compile(
+    r"<!-- table: .*?<!-- end -->|<!-- value: .*?<!-- /value -->"  # made from records
+    r"|^```.*?^```|^~~~.*?^~~~|`[^`]*`|\$\$.*?\$\$|\$[^$\n]*\$"  # code, settings, closed forms
+    r"|\]\([^)]*\)|<[^>]*>"  # links
+    r"|\b\d+\.\d+\.\d+\b|(?:Python|version|until|since) \d+\.\d+|95 % interval",
+    re.DOTALL | re.MULTILINE,
 )
-def test_no_measured_number_is_typed_by_hand(page, heading):
-    text = (RESULTS.parent / "docs" / f"{page}.md").read_text()
-    section = text.split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
-    outside = re.sub(r"<!-- table: .*?<!-- end -->", "", section, flags=re.DOTALL)
-    assert "<!-- table: " in section
-    assert "\n|" not in outside
-    assert not re.findall(r"\d (?:%|(?:ms|s|MB|MiB|GB|seconds|minutes|hours|CPU-seconds|rows per)\b)|0\.\d\d", outside)
+MEASURED = re.compile(
+    r"\d\.\d|±|\d\s?%|\d\s(?:percent|ms|s|MB|MiB|GB|GiB|seconds|minutes|hours|CPU-\w+|core-hours|nats|points)\b"
+)
+
+
+@pytest.mark.parametrize("page", [*PAGES, CHANGELOG], ids=lambda path: path.name)
+def test_no_measured_number_is_typed_by_hand(page):
+    """Settings, definitions and closed forms stand in code marks or are mathematics; what was measured, in a record."""
+    text = NOT_TYPED.sub(lambda found: "\n" * found[0].count("\n"), page.read_text())
+    found = [f"{page.name}:{i}: {line}" for i, line in enumerate(text.splitlines(), 1) if MEASURED.search(line)]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("typed", "noticed"),
+    [
+        ("an AUROC of 0.91", True),
+        ("in 3 minutes", True),
+        ("91 % of them", True),
+        ("steps of `0.01`, version 0.1.0, $x = 0.1$", False),
+        ("has <!-- value: gmm; a; b -->0.91<!-- /value -->", False),
+        ("32 modes in two dimensions", False),
+    ],
+)
+def test_what_counts_as_measured(typed, noticed):
+    assert bool(MEASURED.search(NOT_TYPED.sub("", typed))) == noticed
+
+
+def test_single_numbers_are_those_of_the_records(tmp_path):
+    row = Row("a, b", "F1", 0.5, 0.25, 4, preset="best", column="last", paper=0.75)
+    Record("x", "nrf", rows=[row, Row("c", "loss", -1.5)]).write(tmp_path / "x.json")
+    records = Records(tmp_path)
+
+    def filled(asked: str) -> str:
+        text = fill(f"has <!-- value: {asked} -->?<!-- /value -->.", records, "x.md")
+        assert fill(text, records) == text
+        return re.sub("<!--.*?-->", "", text)
+
+    place = "x; a, b; F1; preset=best; column=last"
+    assert filled(place) == "has 0.500."
+    assert filled(f"{place}; sd; form=.2f") == "has 0.50 ± 0.25."
+    assert filled(f"{place}; times=100; form=.0f; sd") == "has 50 ± 25."
+    assert filled(f"{place}; n") == "has 4."
+    assert filled(f"{place}; paper; form=.2f") == "has 0.75."
+    assert filled("x; c; loss; form=.1f") == "has −1.5."
+    for asked, message in (
+        ("x; c", "needs a record, a method and a metric"),
+        ("x; c; F1", "x.md: x has no row of 'c'"),
+        ("x; c; loss; sds", "'sds' in the value .* is not one of preset="),
+        ("x; c; loss; paper", "the paper has no number of 'c'"),
+    ):
+        with pytest.raises(InputError, match=message):
+            filled(asked)
+    for text in (
+        "<!-- value: x; c; loss -->1",
+        "1<!-- /value -->",
+        "<!-- value: x; c; loss -->**1**<b><!-- /value -->",
+    ):
+        with pytest.raises(InputError, match="needs a <!-- /value --> behind its number"):
+            fill(text, records)
 
 
 def test_what_is_wrong_with_a_page_is_named():

@@ -1,4 +1,8 @@
-"""Tables between markers in Markdown, lines of their own: ``<!-- table: NAME -->`` and ``<!-- end -->``."""
+"""Tables and single numbers of Markdown pages, made from records.
+
+A table stands between markers on lines of their own, ``<!-- table: NAME -->`` and ``<!-- end -->``; a number within a
+sentence between ``<!-- value: RECORD; METHOD; METRIC; … -->`` and ``<!-- /value -->`` (``values.py``).
+"""
 
 from __future__ import annotations
 
@@ -23,6 +27,7 @@ from nrf.reproduce.pages import (
     summary,
 )
 from nrf.reproduce.pages.records import Records
+from nrf.reproduce.pages.values import fill_values
 from nrf.reproduce.runner.report import Table
 
 TABLES: dict[str, Callable[[Records], Table]] = {
@@ -58,7 +63,7 @@ _MARKER = re.compile(r"^<!-- (?:table: .*|end) -->$", re.MULTILINE)
 
 
 def fill(text: str, records: Records, where: str = "page") -> str:
-    """The page with each of its tables made anew."""
+    """The page with each of its tables and numbers made anew."""
 
     def table(match: re.Match[str]) -> str:
         name = match["name"]
@@ -75,7 +80,7 @@ def fill(text: str, records: Records, where: str = "page") -> str:
         raise InputError(
             f"{where}: each <!-- table: NAME --> needs an <!-- end --> of its own, and the other way round"
         )
-    return _BLOCK.sub(table, text)
+    return fill_values(_BLOCK.sub(table, text), records, where)
 
 
 def pages_beside(results: Path) -> Iterator[Path]:
