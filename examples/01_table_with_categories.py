@@ -76,8 +76,8 @@ groups = {
 
 # %%
 # ## Fit and flag
-# Categories, gaps and scales are learned from the rows. A fifth of them is held out and sets the threshold, so that at
-# most one normal row in a hundred is flagged, on average.
+# Categories, gaps and scales are learned from the rows. A fifth of the rows is held out to set the threshold, so that
+# at most one normal row in a hundred is flagged, on average.
 
 detector = NRFDetector(false_alarm_rate=0.01, random_state=0).fit(train)
 print(detector.threshold_rule_)

@@ -1,8 +1,8 @@
 """# Windows of a time series
 
-Windows show faults of a machine in which every single value is ordinary, and only the order is wrong. Its pressure
-rises slowly and falls fast, again and again; three faults are put into a new recording. Look at the lower panels: a
-detector of single rows sees nothing, the same detector with `Windows` as its feature step sees all three.
+Windows show machine faults in which every single value is ordinary, and only the order is wrong. The pressure of this
+machine rises slowly and falls fast, again and again; a new recording has three faults. Look at the lower panels: a
+detector of single rows sees nothing, while the same detector with `Windows` as its feature step sees all three.
 """
 
 # %%
@@ -62,8 +62,8 @@ print(f"rows of faults have {bar[is_fault].min():.2f} to {bar[is_fault].max():.2
 
 # %%
 # ## Two detectors
-# A window holds 16 rows, 1.6 seconds. Windows overlap, so rows to calibrate on are held out as a stretch of time. The
-# score of a row is the mean over the windows that hold it, so rows beside a fault are affected by it, too.
+# A window holds 16 rows, 1.6 seconds. Windows overlap, so the rows to calibrate on are held out as one stretch of time.
+# The score of a row is the mean over the windows that contain it, so a fault also affects the rows next to it.
 
 alone = NRFDetector(false_alarm_rate=0.01, random_state=0).fit(train[["bar"]])
 windows = NRFDetector(false_alarm_rate=0.01, random_state=0, features=Windows(16, time="seconds")).fit(train)
@@ -71,7 +71,7 @@ results = {
     "single rows": (alone.score_samples(new[["bar"]]), alone.offset_),
     "windows of 16 rows": (windows.score_samples(new), windows.offset_),
 }
-far = np.convolve(is_fault, np.ones(33), mode="same") == 0  # no window has such a row and one of a fault
+far = np.convolve(is_fault, np.ones(33), mode="same") == 0  # no window contains such a row and one of a fault
 for name, (scores, threshold) in results.items():
     flagged = scores < threshold
     seen = ", ".join(f"{fault} {flagged[place].mean():.0%}" for fault, place in faults.items())

@@ -1,8 +1,8 @@
 """# One class of images
 
-A detector is fitted to images of one digit, and asked about all ten. No other digit and no label is used. Look at the
-images in the middle row, the other digits that look most normal to the detector. The lower part repeats this for every
-digit, beside the distance to the nearest training image: a simple control, and on these small images just as good.
+A detector is fitted to images of one digit, then scores images of all ten. No other digit and no label is used. Look at
+the middle row of images: the other digits that look most normal to the detector. The lower part repeats this for every
+digit, next to the distance to the nearest training image: a simple control, and on these small images just as good.
 """
 
 # %%
@@ -34,7 +34,7 @@ test = digits.test.reshape(-1, 1, 8, 8)
 
 # %%
 # ## One detector per digit
-# Images become principal components and the length of what these leave out; then the field is that of a table.
+# Images become principal components and the length of the residual; from there on they are treated as a table.
 
 detectors, of_detector, of_neighbour = [], [], []
 for digit in range(10):
@@ -48,7 +48,7 @@ print(f"mean AUROC: detector {np.mean(of_detector):.4f}, nearest neighbour {np.m
 
 # %%
 # ## The hardest digit, from normal to odd
-# The test images in the order of their scores: the most normal ones, the other digits that come first, and the oddest.
+# The test images, sorted by score: the most normal ones, the most normal ones of the other digits, and the oddest.
 
 hardest = int(np.argmin(of_detector))
 detector = detectors[hardest]

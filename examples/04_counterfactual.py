@@ -1,9 +1,9 @@
 """# What would make this row normal?
 
-`explain` names the cells that would have to change for a row to pass, and proposes a value for each. Here a slip of the
-decimal point is put into one cell of each test row, and the detector is not told which. Look at the proposals: where
-other columns determine the cell (radius, perimeter and area), they come close to the value that stood there before;
-elsewhere they are typical values.
+`explain` names the cells that would have to change for a row to pass, and proposes a value for each. Here the decimal
+point is shifted in one cell of each test row, and the detector does not know in which. Look at the proposals: where
+other columns determine the cell (radius, perimeter and area), they come close to the original value; elsewhere they are
+typical values.
 """
 
 # %%
@@ -39,7 +39,7 @@ test = test[detector.predict(test) == 1].reset_index(drop=True)  # rows that pas
 
 # %%
 # ## Slips of the decimal point
-# One cell of each row is ten times too large or too small, each column in turn.
+# One cell of each row becomes ten times too large or too small, cycling through the columns.
 
 slipped = test.copy()
 wrong = np.resize(cells.columns, len(test))
@@ -59,7 +59,7 @@ print(first.changes[0])
 
 # %%
 # ## How good are the proposals?
-# In standard deviations of the column, so that 0 is its mean. The control is the mean in place of the wrong value.
+# Values are in standard deviations of the column, with its mean at 0. The control proposes this mean for every cell.
 
 mean, spread = train.mean(), train.std()
 truth = np.array([(test[wrong[i]][i] - mean[wrong[i]]) / spread[wrong[i]] for i in named])
@@ -72,7 +72,7 @@ for name, chosen in groups.items():
 
 # %%
 # ## Picture
-# On the left one row of the table for each column: the wrong value, the proposal and the value that stood there.
+# The left panel shows one row for each column: the wrong value, the proposal and the original value.
 
 BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#9ca3af"
 figure, (left, right) = plt.subplots(1, 2, figsize=(8.4, 4.4), layout="constrained", width_ratios=(1.35, 1))

@@ -1,6 +1,6 @@
 """# Drift
 
-A pump's vibration creeps up, so slowly that its rows still pass one by one. `DriftMonitor` gathers evidence over the
+A pump's vibration creeps up, so slowly that single rows still pass. `DriftMonitor` gathers evidence over the
 whole stream. If nothing changes, the probability that it ever raises an alarm is at most 1 %, however long the stream
 is. Look at which line crosses the alarm level, and when.
 """
@@ -51,8 +51,8 @@ creeping["vibration_mm_s"] += 0.5 * spread * np.clip((np.arange(N) - CHANGE) / 1
 
 # %%
 # ## Detector and monitor
-# The monitor compares scores and columns with the rows that the detector was calibrated on, which `keep_examples`
-# keeps. Rows come in batches, as they would from a service.
+# The monitor compares scores and columns with the rows that the detector was calibrated on; `keep_examples` stores
+# these. Rows come in batches, as they would from a service.
 
 detector = NRFDetector(false_alarm_rate=0.01, keep_examples=True, random_state=0).fit(train)
 states = {}
@@ -76,7 +76,7 @@ print(
 
 # %%
 # ## Picture
-# Evidence is the capital of somebody who bets against "nothing has changed", on a logarithmic scale.
+# Evidence is the capital of someone who bets against "nothing has changed", on a logarithmic scale.
 
 BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#6b7280"
 figure, (above, below) = plt.subplots(2, 1, figsize=(8.4, 5.4), layout="constrained", sharex=True)

@@ -1,8 +1,8 @@
 """# A learned density, beside the truth
 
 A field with noise levels is learned from 1,600 points of 32 narrow Gaussians. Its log-density is in nats, with no
-constant fitted afterwards, so it can be laid beside the true one. Look at the right panel: points on the diagonal mean
-that the field knows not only where points lie, but how many.
+constant fitted afterwards, so it can be compared with the true one. Look at the right panel: points on the diagonal
+mean that the field knows not only where points lie, but how many.
 """
 
 # %%
@@ -29,8 +29,8 @@ out = parser.parse_known_args()[0].out  # a notebook has arguments of its own
 
 # %%
 # ## Train
-# A preset is a record of everything that a run is made from, and `replace` changes it. This one is cut to half of its
-# length. The run's folder keeps checkpoints, settings and metrics; here it is a temporary one.
+# A preset holds all settings of a run, and `replace` changes some of them; here training is cut to half of its length.
+# The run folder keeps checkpoints, settings and metrics; here it is a temporary one.
 
 preset = nrf.find_preset("gmm-levels")
 preset = replace(preset, train=replace(preset.train, iterations=1500))
@@ -40,11 +40,11 @@ with tempfile.TemporaryDirectory() as folder:
 
 # %%
 # ## Compare
-# The true log-density is known. New points judge the learned one: the mean of its log-density there is the
-# log-likelihood, at best that of the truth. A kernel estimate and one Gaussian are fitted to the same training points.
+# The true log-density is known. The mean of a log-density over new points is its log-likelihood, which is highest for
+# the true one on average. A kernel estimate and one Gaussian are fitted to the same training points, for comparison.
 
 means = torch.from_numpy(gmm.means())
-points = torch.from_numpy(gmm.reported())  # nothing was chosen by these
+points = torch.from_numpy(gmm.reported())  # no setting was chosen by these points
 training = torch.from_numpy(gmm.load().train)
 
 

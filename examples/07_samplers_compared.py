@@ -1,9 +1,9 @@
 """# Samplers, compared
 
-Five samplers start at the same place of a narrow, tilted Gaussian, whose law is known. Look at two things: how far a
-chain gets for the same number of gradients (above), and what a longer step does to the law that chains end with
-(below). Momentum goes farther. Of the chains without an accept–reject step, SGLD and SGHMC pay for longer steps with a
-wrong law, and BAOAB does not, on a Gaussian.
+Five samplers start at the same point of a narrow, tilted Gaussian. Look at two things: how far a chain gets with the
+same number of gradients (above), and what a longer step does to the distribution of the chains (below). Momentum goes
+farther. Of the samplers without an accept–reject step, SGLD and SGHMC pay for longer steps with a wrong distribution;
+BAOAB does not, on a Gaussian.
 """
 
 # %%
@@ -43,8 +43,8 @@ target = PotentialTarget(potential)
 
 # %%
 # ## How far with 240 gradients?
-# All with the same step size, from the same far end. `run` calls `trace` after each step. HMC takes eight gradients per
-# step, so it gets an eighth of the steps.
+# All have the same step size and start at the same far end. `run` calls `trace` after each step. HMC takes eight
+# gradients per step, so it gets an eighth of the steps.
 
 STEP = 0.02
 samplers = {
@@ -78,8 +78,8 @@ for name, sampler in samplers.items():
     print(f"{name:6} mean of 1,000 chains, in SD: {centre[0]:.2f} → {centre[-1]:.2f} after 240 gradients")
 
 # %%
-# ## What a longer step does to the law
-# Chains begin with exact draws and take 80 steps of another size. The variance of the narrow direction, over the true
+# ## What a longer step does to the distribution
+# Chains start at exact draws and take 80 steps of each size. The variance of the narrow direction, divided by the true
 # one, shows the bias of the step size; chains of SGLD diverge from a step size of 2 · 0.3² = 0.18 on.
 
 sizes = np.array([0.0025, 0.005, 0.01, 0.02, 0.04, 0.08, 0.12])

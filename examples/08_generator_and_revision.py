@@ -28,7 +28,7 @@ out = parser.parse_known_args()[0].out  # a notebook has arguments of its own
 
 # %%
 # ## Train
-# The preset `gmm-short` at 3,000 of its 20,000 iterations, so the generator is still rough.
+# The preset `gmm-short`, cut to 3,000 of its 20,000 iterations, so the generator is still rough.
 
 preset = nrf.find_preset("gmm-short")
 preset = replace(preset, train=replace(preset.train, iterations=3000))
@@ -38,8 +38,9 @@ with tempfile.TemporaryDirectory() as folder:
 
 # %%
 # ## Propose and revise
-# The same proposals after more and more steps of the sampler of training. A sample is realistic if it lies within 3σ of
-# a mode. Of a hundred samples of the mixture itself, 99 % are, and they reach 30.7 of the 32 modes on average.
+# The same proposals after more and more steps of the sampler that was used in training. A sample is realistic if it
+# lies within 3σ of a mode. Of a hundred samples of the mixture itself, 99 % are realistic, and they reach 30.7 of the
+# 32 modes on average.
 
 proposals, _ = pair.sample(5000, seed=1)
 means = torch.from_numpy(gmm.means()).float()
@@ -51,8 +52,8 @@ for n in (0, 10, 30):
 
 # %%
 # ## Picture
-# Below on the left a part of the plane. The shade is the potential u, known up to a constant; lines go from proposals
-# (orange) to where 30 steps have moved them (blue).
+# The lower left panel shows a part of the plane. The shade is the potential u, known up to a constant; lines lead from
+# proposals (orange) to where 30 steps have moved them (blue).
 
 BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#6b7280"
 figure, ((first, second), (third, fourth)) = plt.subplots(2, 2, figsize=(8.4, 7.4), layout="constrained")

@@ -43,7 +43,7 @@ def mixed_table(n: int = 240, seed: int = 0):
             "wide": pa.array(rng.normal(size=n) * 10, mask=gap),
             "member": rng.random(n) < 0.4,
             "colour": pa.array(np.array(["red", "green", "blue"])[rng.integers(0, 3, n)], mask=np.roll(gap, 3)),
-            "when": [start + dt.timedelta(minutes=int(m)) for m in rng.integers(0, 100_000, n)],
+            "when": [start + dt.timedelta(minutes=701 * int(m)) for m in rng.integers(0, 140, n)],
             "site": np.full(n, 7.0),
         }
     )

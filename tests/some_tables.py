@@ -45,7 +45,7 @@ def fit_or_none(table, **kwargs) -> Schema | None:
     frame = as_columns(table)
     columns = (frame.column(i) for i in range(len(frame.names)))
     if all(len({None if v != v else v for v in c}) < 2 for c in columns):
-        with pytest.raises(InputError, match="no column tells rows apart"):
+        with pytest.raises(InputError, match="no column distinguishes rows"):
             Schema.fit(frame, **kwargs)
         return None
     return quiet_fit(table, **kwargs)

@@ -49,7 +49,7 @@ class MyLearner(SamplingLearner):
         revision: Revision,
         config: MyLearnerConfig,
     ) -> None:
-        # A module that is trained, or a memory that must survive a restart, goes to `more`: {"name": (module, rate)}.
+        # Further trained modules, and memory that must survive a restart, go to `more`: {"name": (module, rate)}.
         super().__init__(potential, generator, sampler, revision, config)
         self.config = config
 
@@ -72,5 +72,5 @@ class MyLearner(SamplingLearner):
             "generator_loss": generator_loss.detach(),
             **self.revise.diagnostics,
         }
-        # In the order of cause and effect: the first that is not finite is named.
+        # In the order of cause and effect: an error names the first that is not finite.
         return checked(metrics, batch=batch, proposed_samples=proposed, revised_samples=x, revised_codes=h)

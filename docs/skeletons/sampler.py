@@ -33,7 +33,7 @@ class MySampler(Sampler):
     share: float = 0.9
     """Share α of the newest gradient in the mean."""
 
-    # A sampler that is wrong with estimated gradients says `exact: ClassVar[bool] = True`. One that accepts or rejects
+    # A sampler that needs exact gradients declares `exact: ClassVar[bool] = True`. One that accepts or rejects
     # inherits from `Metropolis` (metropolis.py) and is given the log-density.
 
     def __post_init__(self) -> None:

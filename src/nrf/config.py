@@ -1,11 +1,11 @@
 """Frozen dataclasses to JSON and back.
 
 Each record is written with its class name under ``type``, so a field that may hold one of several classes (a sampler,
-say) is read back as the one it was. Nothing but the classes named in the annotations can be made: no code is loaded.
+say) is read back as the one it was. Only the classes named in the annotations can be created; no code is loaded.
 
-A stored record may be older than a field of its class: a field that it lacks takes its default. So a new field needs a
-default that does what was done before there was the field. A class that was renamed lists the names it is stored under
-in ``FORMER_NAMES``; one whose name meant another class once is stored under its ``STORED_NAME``.
+A stored record may be older than a field of its class: a missing field takes its default. So a new field needs a
+default that keeps the earlier behaviour. A class that was renamed lists the names it is stored under in
+``FORMER_NAMES``; one whose name once meant another class is stored under its ``STORED_NAME``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 def to_json(value: Any) -> Any:
-    """A JSON-ready copy.
+    """Convert a value, such as a frozen dataclass, to plain values that JSON can hold.
 
     Example:
         >>> from nrf.samplers import SGLD
@@ -39,7 +39,7 @@ def to_json(value: Any) -> Any:
 
 
 def from_json(annotation: type[T], data: Any, where: str = "config") -> T:
-    """Rebuild a value of the annotated type; whatever does not fit is named by its place.
+    """Rebuild a value of the annotated type; an error names the place of whatever does not fit.
 
     Example:
         >>> from nrf.samplers import SGHMC, SGLD
@@ -128,13 +128,13 @@ def _decode_record(annotation: Any, data: Any, where: str) -> Any:
 
 
 def _stored_name(annotation: Any) -> str:
-    """What records of a class are written as."""
+    """The name under which records of a class are written."""
     name: str = vars(annotation).get("STORED_NAME", annotation.__name__)
     return name
 
 
 def _names(annotation: Any) -> tuple[str, ...]:
-    """What a class is stored as: its name, and those it had before; a subclass has its own."""
+    """The names under which a class may be stored: its own and its former ones; a subclass has its own."""
     return (_stored_name(annotation), *vars(annotation).get("FORMER_NAMES", ()))
 
 

@@ -20,7 +20,7 @@ class InputError(NRFError, ValueError):
 
 
 class MissingPackageError(ImportError, InputError):
-    """A package of an extra is needed and not installed."""
+    """An optional package is needed but not installed."""
 
 
 class DataError(NRFError):
@@ -37,10 +37,10 @@ class NonFiniteError(NRFError, ArithmeticError):
 
 @contextmanager
 def needs(extra: str, what: str) -> Iterator[None]:
-    """Imports of packages that come with an extra of ours; where they fail, the error names the extra.
+    """Context for imports of optional packages: if an import fails, the error names the extra to install.
 
     Args:
-        extra: Its name in pyproject.toml.
+        extra: Name of the extra in pyproject.toml.
         what: What needs the packages, for the message.
 
     Example:
@@ -60,9 +60,9 @@ def needs(extra: str, what: str) -> Iterator[None]:
 
 
 def printable(text: str) -> str:
-    r"""The text with control characters written out, which could otherwise move the cursor or hide what is said.
+    r"""The text with control characters escaped, which could otherwise move the cursor or hide other text.
 
-    Line breaks and tabs stay. File names, columns and levels can hold anything, also bytes that are no text.
+    Line breaks and tabs stay. File names, column names and levels can hold anything, even bytes that are not text.
 
     Example:
         >>> printable("a\x1b[2Jb")

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, folders that one process works in at a time, places to write to."""
+"""Write files completely or not at all, lock a folder for one process, and check places to write to."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from nrf.errors import InputError
 log = logging.getLogger(__name__)
 
 PARTIAL = ".partial-nrf-"
-"""How the name of a file begins that is being written."""
+"""Prefix of the name of a file that is being written."""
 STALE_SECONDS = 60.0
 """Younger files may belong to a process that has not locked them yet."""
 LOCK = ".lock"
@@ -29,28 +29,28 @@ PATIENCE = 3.0
 
 @contextmanager
 def replaced(path: Path, *, private: bool = False) -> Iterator[Path]:
-    """A new file beside ``path``, with a name nobody can foresee and the same suffix; it takes the place of ``path`` if
-    all went well, and is deleted otherwise.
+    """Yield a new file beside ``path``, with an unpredictable name and the same suffix; it replaces ``path`` if all
+    went well, and is deleted otherwise.
 
-    At any moment ``path`` is either absent, the old file or the whole new one. What a killed process left in the folder
-    is deleted first.
+    At any moment ``path`` is either absent, the old file or the whole new one. Files that a killed process left in the
+    folder are deleted first.
 
     Args:
         path: The target.
-        private: Nobody but its owner may read it (mode 0600), at no moment.
+        private: Only its owner may read it (mode 0600), at every moment.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     sweep(path.parent)
     partial = path.parent / f"{PARTIAL}{secrets.token_hex(8)}{path.suffix}"
     handle = -1
-    try:  # from before the file is there: Ctrl-C may come at any moment
+    try:  # begins before the file exists: Ctrl-C may come at any moment
         handle = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         with suppress(OSError):  # some network file systems have no locks
             _lock(handle)  # held until this process ends
         yield partial
-        with partial.open("rb") as written:  # may be another file of that name by now, which is as good
+        with partial.open("rb") as written:  # may be another file of that name by now, which does as well
             os.fsync(written.fileno())
-        os.chmod(partial, 0o600 if private else 0o666 & ~_umask())  # while it is written it is its owner's alone
+        os.chmod(partial, 0o600 if private else 0o666 & ~_umask())  # until here only its owner could read it
         os.replace(partial, path)
     except BaseException:
         partial.unlink(missing_ok=True)
@@ -91,7 +91,7 @@ def sweep(folder: Path, *, alone: bool = False) -> None:
 
 
 def is_abandoned(path: Path) -> bool:
-    """Whether no living process holds the lock of a file or folder; an OSError where there are no locks."""
+    """Whether no living process holds the lock of a file or folder; raises an OSError where there are no locks."""
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         return _lock(handle)
@@ -115,12 +115,12 @@ def held(path: Path) -> Iterator[None]:
 def locked(folder: Path, patience: float | None = None) -> Iterator[None]:
     """Work in a folder alone: a second process gets an error that names the folder.
 
-    The system gives the lock up when the process ends, however it ends. The folder is made if it is not there, and
-    goes again if nothing was put into it.
+    The system releases the lock when the process ends, however it ends. The folder is created if it does not exist, and
+    removed again if nothing was put into it.
 
     Args:
         folder: Where the work is.
-        patience: Seconds to wait for the other process, which may be ending; a few if not given.
+        patience: Seconds to wait for the other process, which may be ending; a few seconds if not given.
     """
     made = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
@@ -152,7 +152,7 @@ def _own_lock(path: Path, folder: Path, patience: float) -> int:
             return handle
         owner = os.read(handle, 20).decode(errors="replace").strip()
         os.close(handle)
-        if mine:  # the one before deleted it on leaving: the next file of that name counts
+        if mine:  # its last owner deleted it on leaving: lock the next file of that name
             continue
         if time.monotonic() > end:
             by = f"process {owner}" if owner.isdigit() else "another process"
@@ -161,7 +161,7 @@ def _own_lock(path: Path, folder: Path, patience: float) -> int:
 
 
 def _lock(handle: int) -> bool:
-    """Whether the lock could be had; the system takes it back when the process ends."""
+    """Whether the lock could be taken; the system releases it when the process ends."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -183,7 +183,7 @@ def _umask() -> int:
 
 
 def require_output(path: Path, *suffixes: str) -> None:
-    """Before the work, not after it: a file can be written there, and its name has one of the suffixes."""
+    """Check, before the work and not after it, that a file can be written there and has one of the suffixes."""
     if path.suffix not in suffixes:
         raise InputError(f"{path}: the name must end in {' or '.join(suffixes)}")
     if path.is_dir():
@@ -192,7 +192,7 @@ def require_output(path: Path, *suffixes: str) -> None:
 
 
 def require_folder(path: Path) -> None:
-    """The same for a folder that may not be there yet."""
+    """Check the same for a folder, which may not exist yet."""
     if path.exists() and not path.is_dir():
         raise InputError(f"{path} is a file; choose a folder")
     _require_writable(path, path)
@@ -210,7 +210,7 @@ def _require_writable(folder: Path, wanted: Path) -> None:
 
 
 def read_json(path: Path, remedy: str) -> Any:
-    """The content of a JSON file of ours; one that is damaged is named, with the remedy."""
+    """The content of a JSON file that nrf wrote; if it is damaged, the error names it and the remedy."""
     try:
         return json.loads(path.read_text("utf-8"))
     except (ValueError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""Gaussian ``p(x)`` and ``q(x, h)``, where everything the samplers only estimate is known in closed form."""
+"""Gaussian ``p(x)`` and ``q(x, h)``, for which everything that samplers estimate is known in closed form."""
 
 from __future__ import annotations
 
@@ -13,10 +13,15 @@ from nrf.seeds import Rng, randn
 
 
 def random_covariance(dim: int, rng: torch.Generator, scale: float = 1.0) -> Tensor:
-    """``scale · A Aᵀ + I`` with independent standard normal entries of the square matrix ``A``.
+    """A random covariance ``scale · A Aᵀ + I``, where the square matrix ``A`` has independent standard normal entries.
 
     The eigenvalues of ``A Aᵀ`` fill the range from near 0 to about ``4 dim``; the identity keeps the smallest from
     vanishing, so the condition number is about ``1 + 4 dim · scale``.
+
+    Args:
+        dim: Number of rows and columns.
+        rng: Source of all randomness.
+        scale: Factor of the random part.
 
     Example:
         >>> values = torch.linalg.eigvalsh(random_covariance(50, torch.Generator().manual_seed(0)))
@@ -32,7 +37,11 @@ def random_covariance(dim: int, rng: torch.Generator, scale: float = 1.0) -> Ten
 
 @dataclass(frozen=True)
 class GaussianPotential:
-    """``u(x) = −xᵀ P x / 2`` with precision ``P``."""
+    """The potential ``u(x) = −xᵀ P x / 2`` of a Gaussian with mean 0.
+
+    Args:
+        precision: The inverse covariance ``P``.
+    """
 
     precision: Tensor
 
@@ -40,17 +49,17 @@ class GaussianPotential:
         return -(x @ self.precision * x).sum(1) / 2
 
     def gradient(self, x: Tensor) -> Tensor:
-        """``−P x``."""
+        """``∇u(x) = −P x``."""
         return -x @ self.precision
 
 
 class GaussianGenerator:
-    """A joint Gaussian over ``(x, h)`` with any covariance, in the form that Alg. 2 asks for.
+    """A joint Gaussian over ``(x, h)`` with any covariance, with the methods that Alg. 2 needs.
 
     Args:
-        covariance: Of ``(x, h)`` together.
-        dim_x: How many of the coordinates are x.
-        dtype: Type of the numbers the samplers work with.
+        covariance: Joint covariance of ``(x, h)``.
+        dim_x: Number of coordinates of x; they come first.
+        dtype: Type of the numbers that samplers compute with.
     """
 
     def __init__(self, covariance: Tensor, dim_x: int, dtype: torch.dtype = torch.float64) -> None:
@@ -61,7 +70,7 @@ class GaussianGenerator:
         self._root = torch.linalg.cholesky(covariance).to(dtype)
 
     def propose(self, n: int, rng: Rng) -> tuple[Tensor, Tensor]:
-        """Draws of the pair."""
+        """Draw ``n`` pairs ``(x, h)``."""
         z = randn((n, len(self._root)), rng, self._root.dtype) @ self._root.T
         return z[:, : self.dim_x], z[:, self.dim_x :]
 
@@ -77,7 +86,12 @@ class GaussianGenerator:
 
 @dataclass(frozen=True)
 class AugmentedGaussian:
-    """``p(x) q(h | x)`` itself: its precision, its exact gradient, exact draws from it."""
+    """The augmented target ``p(x) q(h | x)`` of two Gaussians, with its exact gradient and exact draws.
+
+    Args:
+        precision: The inverse covariance of ``(x, h)``.
+        dim_x: Number of coordinates of x; they come first.
+    """
 
     precision: Tensor
     dim_x: int
@@ -85,7 +99,7 @@ class AugmentedGaussian:
 
     @classmethod
     def of(cls, potential: GaussianPotential, generator: GaussianGenerator) -> AugmentedGaussian:
-        """Combine the two, in double precision."""
+        """Build the target of a potential and a generator, in double precision."""
         cross, latent = generator.cross.double(), generator.latent.double()
         # h | x has mean −Λ_hh⁻¹ Λ_hx x and precision Λ_hh.
         through_x = cross @ torch.linalg.solve(latent, cross.T)
@@ -103,7 +117,7 @@ class AugmentedGaussian:
         return (torch.cat(position, dim=1) * torch.cat(grad, dim=1)).sum(1) / 2, grad
 
     def draw(self, n: int, rng: torch.Generator) -> Tensor:
-        """``n`` perfect draws of ``(x, h)``."""
+        """``n`` exact draws of ``(x, h)``."""
         root = torch.linalg.cholesky(torch.linalg.inv(self.precision))
         draws: Tensor = torch.randn(n, len(root), generator=rng, dtype=torch.float64) @ root.T
         return draws

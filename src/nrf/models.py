@@ -1,4 +1,4 @@
-"""The two models that every other package speaks of, and the closed forms they have.
+"""The two models that all other packages work with, and their closed forms.
 
 The *potential* ``u`` defines ``p(x) ∝ exp u(x)``: higher means more normal. The *generator* is the latent-variable
 model ``q(x, h) = q(h) N(x; g(h), σ² I)``.
@@ -30,7 +30,7 @@ class Potential(Protocol):
 
 
 class Generator(Protocol):
-    """A latent-variable model ``q(x, h)``, seen by its gradients: all that Alg. 2 asks of it.
+    """A latent-variable model ``q(x, h)``, reduced to the gradients that Alg. 2 needs.
 
     ``∇_x log q(x, h)`` is ``pull(h)`` plus terms without ``h``; those cancel in Alg. 2.
     """
@@ -38,7 +38,7 @@ class Generator(Protocol):
     def propose(self, n: int, rng: Rng) -> tuple[Tensor, Tensor]: ...
 
     def latent_gradient(self, x: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
-        """``∇_h log q(x, h)`` and, since it falls out, ``pull(h)``."""
+        """``∇_h log q(x, h)``, and ``pull(h)``, which is computed on the way."""
         ...
 
     def pull(self, h: Tensor) -> Tensor: ...
@@ -51,7 +51,7 @@ class LatentGenerator(nn.Module):
         network: The mean ``g``.
         latent_dim: Size of ``h``.
         sigma: Standard deviation σ of ``x`` given ``h``. 0 makes the proposal deterministic given ``h``; the joint
-            target then has no density and refuses to be built.
+            target then has no density, and building it is an error.
         prior: ``normal`` is the paper's N(0, I); ``uniform`` on [0, 1] is what one released script drew from.
 
     Example:
@@ -121,7 +121,7 @@ class LatentGenerator(nn.Module):
             raise InputError("revising h needs the normal prior; set the generator's prior, or revise x only")
 
     def draw(self, n: int, rng: Rng) -> tuple[Tensor, Tensor]:
-        """Ancestral sampling with its graph: ``h`` from the prior, then ``x`` from ``q(x | h)``."""
+        """Ancestral sampling that keeps the autograd graph: ``h`` from the prior, then ``x`` from ``q(x | h)``."""
         h = self.sample_latent(n, rng)
         x = self(h)
         if self.sigma > 0:
@@ -130,27 +130,27 @@ class LatentGenerator(nn.Module):
 
     @torch.no_grad()
     def propose(self, n: int, rng: Rng) -> tuple[Tensor, Tensor]:
-        """The same without a graph: where chains begin."""
+        """Ancestral sampling without a graph: the rows at which chains start."""
         return self.draw(n, rng)
 
 
 def replicas_of(module: object) -> int:
-    """How many models a module holds: 1, or what :func:`nrf.networks.stack` put together."""
+    """How many models a module holds: 1, or the number that :func:`nrf.networks.stack` combined."""
     return int(getattr(module, "replicas", 1))
 
 
 def apart(rows: Tensor, replicas: int) -> Tensor:
-    """Rows with the replicas as a dimension of their own, in front."""
+    """Rows with the replicas as a leading dimension."""
     return rows.reshape(replicas, -1, *rows.shape[1:])
 
 
 def joined(replicas: int, *batches: Tensor) -> Tensor:
-    """Several batches as one, with each replica's rows of all of them side by side."""
+    """Several batches as one, in which all rows of a replica stand together."""
     return torch.cat([apart(batch, replicas) for batch in batches], 1).flatten(0, 1)
 
 
 def together(potential: Potential, *batches: Tensor, replicas: int | None = None) -> list[Tensor]:
-    """The potential of several batches in one pass: half the overhead, and batch norm sees all of them alike."""
+    """The potential of several batches in one pass: half the overhead, and shared statistics in batch norm."""
     n = replicas_of(potential) if replicas is None else replicas
     values = apart(potential(joined(n, *batches)), n)
     return [part.flatten() for part in torch.split(values, [len(batch) // n for batch in batches], 1)]
@@ -158,9 +158,9 @@ def together(potential: Potential, *batches: Tensor, replicas: int | None = None
 
 @contextmanager
 def frozen(*modules: nn.Module) -> Iterator[None]:
-    """Hold parameters still: no gradient with respect to them, evaluation mode, and normalised weights computed once.
+    """Freeze parameters: no gradient with respect to them, evaluation mode, and normalised weights computed once.
 
-    Parameters do not move during a revision, so weight and spectral norm need one evaluation for all its steps, and
+    Parameters do not change during a revision, so weight and spectral norm need one evaluation for all its steps, and
     the graph need only reach the input. Evaluation mode makes batch norm a fixed function of one row (running
     statistics), so that chains in a batch do not influence each other.
     """
@@ -202,7 +202,7 @@ class _Once:
 
 @contextmanager
 def _computed_once(module: nn.Module) -> Iterator[None]:
-    """Hold normalised weights of this module: ``parametrize.cached`` keeps those of all threads of the process."""
+    """Cache the normalised weights of this module alone; ``parametrize.cached`` would do so for all threads."""
     weights = [part for part in module.modules() if isinstance(part, parametrize.ParametrizationList)]
     held = [weight for weight in weights if not isinstance(weight.__dict__.get("forward"), _Once)]
     for weight in held:
@@ -216,7 +216,7 @@ def _computed_once(module: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def in_evaluation_mode(*modules: nn.Module) -> Iterator[None]:
-    """All parts of these modules as they are evaluated; what was in training mode is so again afterwards."""
+    """Put all parts of these modules into evaluation mode; afterwards each part is in its former mode again."""
     training = [part for module in modules for part in module.modules() if part.training]
     for part in training:
         part.training = False
@@ -228,7 +228,7 @@ def in_evaluation_mode(*modules: nn.Module) -> Iterator[None]:
 
 
 def gradient(u: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """``∇u`` row by row, for a potential whose rows do not interact; its own ``gradient`` method, if it has one.
+    """``∇u`` row by row, for a potential whose rows do not interact, by its own ``gradient`` method if it has one.
 
     Example:
         >>> gradient(lambda x: -x.square().sum(1) / 2, torch.tensor([[1.0, -2.0]]))
@@ -246,7 +246,7 @@ def gradient(u: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
 def value_and_gradient(u: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
     """``u`` and ``∇u`` row by row from one evaluation, where rows do not interact.
 
-    A potential's own ``value_and_gradient`` or ``gradient`` is taken, if it has one.
+    A potential's own ``value_and_gradient`` or ``gradient`` is used, if it has one.
 
     Example:
         >>> value_and_gradient(lambda x: -x.square().sum(1) / 2, torch.tensor([[1.0, -2.0]]))

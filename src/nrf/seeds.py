@@ -1,7 +1,7 @@
 """Independent random streams from one seed, and draws from them.
 
-Code that trains draws through the functions here, so that one model (a generator) and several replicas of it
-(:class:`Streams`, one generator each) are the same to it.
+Training code draws through the functions here, so that the same code serves one model (a generator) and several
+replicas of it (:class:`Streams`, one generator each).
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from nrf.errors import InputError
 
 MOST = 2**32 - 1
-"""The greatest seed; NumPy and scikit-learn take no greater one."""
+"""The largest seed that NumPy and scikit-learn accept."""
 
 
 class Streams:
-    """One generator a replica. A draw of ``n`` rows is the replicas' own draws of ``n / R`` rows, one after the other.
+    """One generator per replica. A draw of ``n`` rows holds ``n / R`` rows from each of the R replicas, in their order.
 
     Args:
-        generators: One a replica, all on one device.
+        generators: One per replica, all on one device.
 
     Example:
         >>> both = Streams([stream(0, "learner"), stream(1, "learner")])
@@ -38,26 +38,26 @@ class Streams:
 
     @property
     def device(self) -> torch.device:
-        """Where draws are made."""
+        """The device that draws are made on."""
         return self.generators[0].device
 
     def get_state(self) -> Tensor:
-        """All states, one a row."""
+        """The states of all generators, one per row."""
         return torch.stack([g.get_state() for g in self.generators])
 
     def set_state(self, state: Tensor) -> None:
-        """What :meth:`get_state` gave."""
+        """Restore what :meth:`get_state` returned."""
         for generator, row in zip(self.generators, state, strict=True):
             generator.set_state(row.clone())
 
 
 class Shard:
-    """One rank's part of the draws of all ranks: the stream is one, whatever the number of ranks.
+    """One rank's part of the draws of all ranks, which share one stream whatever the number of ranks.
 
     Args:
-        generator: The same on every rank.
-        rank: Whose part.
-        count: How many ranks.
+        generator: A generator in the same state on every rank.
+        rank: The rank whose part this is.
+        count: Number of ranks.
 
     Example:
         >>> whole = randn((4, 2), stream(0, "learner"))
@@ -70,20 +70,20 @@ class Shard:
 
     @property
     def device(self) -> torch.device:
-        """Where draws are made."""
+        """The device that draws are made on."""
         return self.generator.device
 
     def get_state(self) -> Tensor:
-        """That of the stream."""
+        """The state of the shared stream."""
         return self.generator.get_state()
 
     def set_state(self, state: Tensor) -> None:
-        """What :meth:`get_state` gave, on any rank."""
+        """Restore what :meth:`get_state` returned on any rank."""
         self.generator.set_state(state)
 
 
 class Tape:
-    """Draws made beforehand, given out in order: what a compiled function takes in place of a generator.
+    """Draws made in advance and returned in order; a compiled function takes them in place of a generator.
 
     Args:
         draws: Normal and uniform draws, in the order in which they will be asked for.
@@ -95,7 +95,7 @@ class Tape:
 
     @classmethod
     def record(cls, shapes: Sequence[Drawn], rng: Rng) -> Tape:
-        """Draw what :func:`shapes_drawn` says will be asked for."""
+        """Make the draws that :func:`shapes_drawn` says will be needed."""
         return cls([(randn if kind == "normal" else rand)(shape, rng, dtype) for shape, dtype, kind in shapes])
 
     def next(self) -> Tensor:
@@ -105,7 +105,7 @@ class Tape:
 
 
 class Recorder:
-    """Stands in for a generator and keeps a list of what it was asked for."""
+    """Stands in for a generator and records the draws that it is asked for."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -115,9 +115,9 @@ class Recorder:
 
 Seeded = torch.Generator | Streams | Shard
 Rng = Seeded | Tape | Recorder
-"""The randomness of one model, of replicas, or of one rank; or what a compiler needs in its place."""
+"""A source of randomness: of one model, of replicas, or of one rank; or what a compiler needs in its place."""
 Drawn = tuple[Sequence[int], torch.dtype | None, Literal["normal", "uniform"]]
-"""What a function asked for: shape, type and law of a draw."""
+"""A draw that a function asked for: its shape, type and law."""
 
 
 def derive(seed: int, *names: str | int) -> int:
@@ -132,7 +132,7 @@ def derive(seed: int, *names: str | int) -> int:
 
 
 def require_seed(seed: int, what: str = "seed") -> int:
-    """A seed that a user gave, if it is one.
+    """Return a user's seed, or raise an error if it is out of range.
 
     Example:
         >>> require_seed(7)
@@ -144,21 +144,22 @@ def require_seed(seed: int, what: str = "seed") -> int:
 
 
 def stream(seed: int, *names: str | int, device: torch.device | str = "cpu") -> torch.Generator:
-    """A generator at the start of that stream."""
+    """A generator at the start of the stream of that name."""
     return torch.Generator(device=device).manual_seed(derive(seed, *names))
 
 
 def streams(seeds: Sequence[int], *names: str | int, device: torch.device | str = "cpu") -> Seeded:
-    """The stream of that name for each seed; a plain generator for one."""
+    """The stream of that name for each seed; for a single seed, a plain generator."""
     generators = [stream(seed, *names, device=device) for seed in seeds]
     return generators[0] if len(generators) == 1 else Streams(generators)
 
 
 class DrawsFrom(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Inside, layers that ask torch's global generator for their initial weights, or for dropout, get this one's draws.
+    """A context in which layers that use torch's global generator (initial weights, dropout) draw from this one
+    instead.
 
-    They are the draws that ``torch.manual_seed`` with the same seed would have given. Only the thread that is inside
-    is concerned, and the global generator, which all threads of a process share, is neither read nor changed.
+    They are the draws that ``torch.manual_seed`` with the same seed would have given. Only the thread inside the
+    context is affected, and the global generator, which all threads of a process share, is neither read nor changed.
 
     Args:
         generator: Where the draws come from.
@@ -177,7 +178,7 @@ class DrawsFrom(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """No compiled code runs inside; if this were True, the first use would import torch's compiler, a second."""
+        """No compiled code runs inside; True would import torch's compiler at the first use, which takes a second."""
         return False
 
     def __torch_dispatch__(
@@ -219,13 +220,13 @@ def _drawn(shape: Sequence[int], rng: Rng, dtype: torch.dtype | None, law: Liter
 
 
 def places(size: int, n: int, rng: Rng, *, repeat: bool) -> Tensor:
-    """``n`` row numbers below ``size``, of which each replica owns its share of both.
+    """Draw ``n`` row numbers below ``size``; each replica draws its share of ``n`` from its share of the rows.
 
     Args:
         size: Rows to choose from.
-        n: How many.
-        rng: Their randomness.
-        repeat: Whether a row may come up twice.
+        n: How many to draw.
+        rng: Source of randomness.
+        repeat: Whether a row may be drawn twice.
     """
 
     def draw(shape: Sequence[int], generator: torch.Generator) -> Tensor:

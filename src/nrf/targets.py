@@ -1,4 +1,4 @@
-"""Gradient functions: what a sampler climbs.
+"""Targets: the gradient functions that samplers climb.
 
 A target is called with a position and the step index ``l`` (from 0) and returns the ascent direction for every block.
 ``exact`` says whether that is the true gradient of a log-density or a stochastic estimate of it, so that a sampler
@@ -21,7 +21,11 @@ from nrf.seeds import Rng, randn
 
 @dataclass(frozen=True)
 class PotentialTarget:
-    """``p(x)`` alone, over positions ``(x,)``: how the released scripts revise."""
+    """The density ``p(x)`` alone, over positions ``(x,)``: the target with which the released scripts revise.
+
+    Args:
+        potential: ``u``, the log-density up to a constant.
+    """
 
     potential: Potential
     exact = True
@@ -39,7 +43,12 @@ class PotentialTarget:
 
 @dataclass(frozen=True)
 class ConditionalTarget:
-    """``∇u(x)`` for x and ``∇_h log q(x, h)`` for h, each by itself: what CoopNet interleaves."""
+    """Two separate gradients, ``∇u(x)`` for x and ``∇_h log q(x, h)`` for h, which CoopNet follows in turn.
+
+    Args:
+        potential: ``u``.
+        generator: ``q``, with ``sigma > 0`` and the normal prior.
+    """
 
     potential: Potential
     generator: Generator

@@ -313,13 +313,13 @@ def test_many_columns_share_lines(run, tmp_path):
     assert lines[4].startswith("rows")
 
 
-def test_what_fit_says_of_dates_is_so(run, tmp_path):
+def test_what_fit_says_of_dates_is_so(run, tmp_path, capsys):
     """Rows a month later are flagged by their date; without it they are not."""
     rng = np.random.default_rng(0)
 
     def month(first):
-        days = first + rng.random(300) * 30
-        return pa.table({"when": pa.array((days * 86_400).astype(int), pa.timestamp("s")), "x": rng.normal(size=300)})
+        days = first + rng.integers(0, 30, 300)
+        return pa.table({"when": pa.array(days * 86_400, pa.timestamp("s")), "x": rng.normal(size=300)})
 
     for name, first in (("train", 0), ("new", 31)):
         parquet.write_table(month(first), tmp_path / f"{name}.parquet")
@@ -328,9 +328,27 @@ def test_what_fit_says_of_dates_is_so(run, tmp_path):
         model = tmp_path / f"m{len(options)}"
         printed = run("detect", "fit", tmp_path / "train.parquet", "--out", model, "--quiet", *options)
         assert ("later dates score as unusual, --drop when leaves it out" in printed) == (not options)
-        said = run("detect", "score", model, tmp_path / "new.parquet", "--out", tmp_path / "s.csv")
+        assert (
+            main(["detect", "score", str(model), str(tmp_path / "new.parquet"), "--out", str(tmp_path / "s.csv")]) == 0
+        )
+        said, error = capsys.readouterr()
         flagged[options] = int(re.search(r"^(\d+) flagged", said, re.MULTILINE)[1])
+        hint = f"{flagged[options]} of 300 rows are flagged, though the threshold allows 5 %"
+        assert (hint in error) == ("when counts most" in error) == (not options)
     assert flagged[()] > 150 > 40 > flagged["--drop", "when"]
+
+
+def test_times_of_rows_are_left_out_unless_asked_for(run, tmp_path):
+    rng = np.random.default_rng(0)
+    table = pa.table(
+        {"at": pa.array(np.sort(rng.integers(0, 10**7, 300)), pa.timestamp("s")), "x": rng.normal(size=300)}
+    )
+    parquet.write_table(table, tmp_path / "t.parquet")
+    fit = ["detect", "fit", tmp_path / "t.parquet", "--quiet"]
+    printed = run(*fit, "--out", tmp_path / "a")
+    assert re.search(r"^at +left out +identifier: the time of each row", printed, re.MULTILINE)
+    assert "--keep at uses it, --id at copies it to the scores" in printed
+    assert re.search(r"^at +date ", run(*fit, "--out", tmp_path / "b", "--keep", "at"), re.MULTILINE)
 
 
 def test_options_that_exclude_each_other(fails, data, settings, tmp_path):

@@ -115,7 +115,7 @@ def test_it_is_not_watched(folder, capsys):
         (["--window", "6", "--time", "when", "--drop", "when"], "--time when and --drop when exclude each other"),
         (["--window", "6", "--time", "nowhere"], "time='nowhere': there is no such column"),
         (["--window", "0"], "size of the windows must be a whole number"),
-        (["--window", "6", "--time", "when"], "have the same time in 'when'; name the column that tells series apart"),
+        (["--window", "6", "--time", "when"], "have the same time in 'when'; name the column that identifies"),
     ],
 )
 def test_options_that_cannot_be(folder, options, words, tmp_path, capsys):

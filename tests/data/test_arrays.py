@@ -101,7 +101,7 @@ REFUSED: list[tuple[str, Any, tuple[int, ...], str]] = [
     ("a.csv", b"\xff\xfe\x00", (2,), "not a text file in UTF-8"),
     ("a.npy", np.zeros((0, 2)), (2,), "is empty"),
     ("a.npy", b"", (2,), r"not a readable \.npy file"),
-    ("a.npy", b"garbage that is no array", (2,), "is no NumPy file"),
+    ("a.npy", b"garbage that is no array", (2,), "is not a NumPy file"),
     ("a.npz", b"PK\x03\x04 cut off", (2,), r"not a readable \.npz file"),
     ("a.npz", {"a": ROWS, "b": ROWS}, (2,), "holds a, b; name the array to be read `x`"),
     ("a.npz", {}, (2,), "holds no arrays"),

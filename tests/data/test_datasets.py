@@ -361,7 +361,7 @@ def test_a_wrong_released_array_is_named(tmp_path: Path, array: np.ndarray, name
 def test_the_released_array_has_no_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NRF_CACHE", str(tmp_path))
     monkeypatch.delenv("NRF_DATA", raising=False)
-    with pytest.raises(DataError, match=r"no known home.*set NRF_DATA to a folder with kdd_cup_released.npz"):
+    with pytest.raises(DataError, match=r"no known source.*set NRF_DATA to a folder with kdd_cup_released.npz"):
         data.fetch("kddcup99-released")
     with pytest.raises(DataError, match=r"not found.*: set NRF_DATA to a folder with kdd_cup_released.npz"):
         data.resolve("kddcup99-released")

@@ -119,7 +119,7 @@ def test_rows_that_repeat_are_told_apart_by_their_order() -> None:
 def test_a_collection_is_no_dataset() -> None:
     with pytest.raises(InputError, match="'tables' is a collection of tables"):
         data.resolve("tables")
-    with pytest.raises(InputError, match="'gmm' is no collection of tables; there is tables"):
+    with pytest.raises(InputError, match="'gmm' is not a collection of tables; there is tables"):
         data.folder_of("gmm")
     with pytest.raises(InputError, match=r"unknown table 'iris'.*Wilt"):
         read(Path("x"), "iris")

@@ -83,7 +83,7 @@ REFUSED_AT_FIT = {
     "empty": (np.empty((0, 3)), ValueError, r"0 sample\(s\).* minimum of 2"),
     "no columns": (np.empty((5, 0)), ValueError, r"0 feature\(s\)"),
     "one row": (X[:1], ValueError, r"1 sample\(s\).* minimum of 2"),
-    "all missing": (np.full((30, 3), NAN), InputError, "no column tells rows apart: 'x0' \\(all missing\\)"),
+    "all missing": (np.full((30, 3), NAN), InputError, "no column distinguishes rows: 'x0' \\(all missing\\)"),
     "zero variance": (np.ones((30, 3)), InputError, "'x2' \\(constant\\); give at least one that varies"),
     "infinity": (with_cell(INF), ValueError, "contains infinity"),
     "minus infinity": (with_cell(-INF), ValueError, "contains infinity"),

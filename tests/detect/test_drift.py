@@ -265,7 +265,7 @@ def test_errors_name_the_fix(detector, tmp_path):
     assert monitor.state.n == 0, "what was refused leaves no trace"
     with pytest.raises(InputError, match=r"must end in \.json"):
         monitor.save(tmp_path / "drift.txt")
-    with pytest.raises(InputError, match="does not exist; start anew"):
+    with pytest.raises(InputError, match="does not exist; start again"):
         DriftMonitor.load(tmp_path / "none.json", detector)
     refit = NRFDetector(field="density", random_state=1).fit(table(800, 0))
     watching = DriftMonitor(refit)

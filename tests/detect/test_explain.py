@@ -28,7 +28,7 @@ def frame(n=400, seed=0):
     draw = np.random.default_rng(seed)
     kind = draw.choice(["small", "large"], n)
     start = pd.Timestamp("2024-01-01")
-    at = start + pd.to_timedelta(draw.integers(0, 300 * 1440, n), unit="m")
+    at = start + pd.to_timedelta(1441 * draw.integers(0, 300, n), unit="m")
     table = pd.DataFrame(
         {
             "id": [f"N{i:04d}" for i in range(n)],

@@ -144,7 +144,7 @@ def test_a_first_save_that_is_killed_blocks_no_other(world, tmp_path, monkeypatc
 
     assert exit_code(forked(work)) == 9
     assert list(path.iterdir()), "something was left"
-    with pytest.raises(CheckpointError, match=r"it has no detector\.json; a save was ended before it was done"):
+    with pytest.raises(CheckpointError, match=r"it has no detector\.json; a save was interrupted"):
         NRFDetector.load(path)
     first.save(path)
     assert len(list(path.iterdir())) == 2

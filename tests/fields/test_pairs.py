@@ -230,9 +230,9 @@ def test_it_is_stored_and_read():
 @pytest.mark.parametrize(
     ("name", "change", "message"),
     [
-        ("edges", lambda value: value + 5, "columns that there are not"),
-        ("edges", lambda value: value - 9, "columns that there are not"),
-        ("levels", lambda value: value + 5, "a bin that there is not"),
+        ("edges", lambda value: value + 5, "columns that do not exist"),
+        ("edges", lambda value: value - 9, "columns that do not exist"),
+        ("levels", lambda value: value + 5, "a bin that does not exist"),
         ("ratios", lambda value: value[:-1], "lacks some of its ratios"),
     ],
 )

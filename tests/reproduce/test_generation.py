@@ -252,7 +252,7 @@ def test_samples_that_cannot_be_looked_at_are_refused_before_training(tmp_path):
     preset = find_preset("kddcup-sgld-released")
     preset = replace(preset, train=replace(preset.train, sample_every=10))
     rows = Splits("kddcup99", np.random.default_rng(0).random((2000, 121)).astype(np.float32))
-    with pytest.raises(InputError, match="no pictures"):
+    with pytest.raises(InputError, match="not images"):
         train("x", preset, tmp_path / "run", quiet=True, splits=rows)
     assert not (tmp_path / "run").exists()
 

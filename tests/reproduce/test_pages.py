@@ -143,6 +143,8 @@ def test_single_numbers_are_those_of_the_records(tmp_path):
     ):
         with pytest.raises(InputError, match="needs a <!-- /value --> behind its number"):
             fill(text, records)
+    with pytest.raises(InputError, match=r"x\.md:2: a value cannot begin a line"):
+        fill("It has\n<!-- value: x; c; loss -->1<!-- /value -->.", records, "x.md")
 
 
 def test_what_is_wrong_with_a_page_is_named():

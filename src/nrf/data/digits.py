@@ -35,7 +35,7 @@ def load(folder: Path | None = None) -> Splits:
 
 
 def facts(splits: Splits) -> Iterable[Check]:
-    """Count the images and look at the range of the pixels."""
+    """Check the number of images and the range of the pixels."""
     assert splits.test is not None
     return [
         fact("images", len(splits.train) + len(splits.test), 1797),

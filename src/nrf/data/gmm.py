@@ -39,6 +39,9 @@ def means() -> npt.NDArray[np.float64]:
 def draw(seed: int) -> tuple[FloatArray, LabelArray]:
     """Draw 50 points from each mode; labels are mode indices.
 
+    Args:
+        seed: Seed of the draw.
+
     >>> points, modes = draw(seed=0)
     >>> points.shape, np.bincount(modes).tolist() == [50] * 32
     ((1600, 2), True)
@@ -56,7 +59,7 @@ def load(folder: Path | None = None) -> Splits:
 
 
 def reported() -> FloatArray:
-    """Return 1,600 more points, those whose likelihood is reported: settings were chosen by the test points.
+    """Return 1,600 more points, for reported likelihoods; settings were chosen by the test points.
 
     >>> reported().shape
     (1600, 2)
@@ -65,12 +68,12 @@ def reported() -> FloatArray:
 
 
 def facts(splits: Splits) -> Iterable[Check]:
-    """Count the points and measure their spread around the modes."""
+    """Check the number of points and their spread around the modes."""
     assert splits.train_labels is not None
     spread = (splits.train - means()[splits.train_labels]).std()
     return [
         fact("training points", splits.train.shape, (1600, 2)),
-        fact("points a mode", sorted(set(np.bincount(splits.train_labels).tolist())), [POINTS_PER_MODE]),
+        fact("points per mode", sorted(set(np.bincount(splits.train_labels).tolist())), [POINTS_PER_MODE]),
         fact("spread around the modes", round(float(spread), 2), SIGMA),
     ]
 

@@ -65,7 +65,7 @@ FEATURES = (
 )
 # fmt: on
 MOST_BYTES = 2**28
-"""Of the plain content, which has 75 million."""
+"""Largest size of the plain content in bytes; it has 75 million."""
 CATEGORICAL = ("protocol_type", "service", "flag", "land", "logged_in", "is_host_login", "is_guest_login")
 
 
@@ -73,8 +73,12 @@ CATEGORICAL = ("protocol_type", "service", "flag", "land", "logged_in", "is_host
 class Table:
     """The parsed file. Seven rows in ten repeat an earlier one, so distinct rows are kept once.
 
-    Row ``i`` of the file is ``continuous[index[i]]`` and ``one_hot[index[i]]``; ``labels[i]`` is 1 for an
-    anomaly.
+    Attributes:
+        continuous: Continuous features of the distinct rows.
+        one_hot: Categorical features of the distinct rows, one-hot encoded.
+        columns: Names of the continuous columns, then of the one-hot columns.
+        index: Row ``i`` of the file is ``continuous[index[i]]`` and ``one_hot[index[i]]``.
+        labels: ``labels[i]`` is 1 if row ``i`` of the file is an anomaly, else 0.
     """
 
     continuous: npt.NDArray[np.float64]
@@ -85,7 +89,11 @@ class Table:
 
 
 def read(folder: Path) -> Table:
-    """Parse the file in ``folder``. For several splits read once and call :func:`split` for each seed."""
+    """Parse the file. For several splits read it once and call :func:`split` for each seed.
+
+    Args:
+        folder: Folder of the file.
+    """
     path = folder / FILE.name
     with unreadable_as_data_error(path), gzip.open(path) as stream:
         lines = read_at_most(cast(IO[bytes], stream), MOST_BYTES).splitlines()
@@ -114,7 +122,7 @@ def read(folder: Path) -> Table:
 
 
 def features(table: Table) -> dict[str, npt.NDArray[np.float64] | npt.NDArray[np.object_]]:
-    """The distinct rows as they stand in the file, by column: numbers, and the categories as strings."""
+    """The distinct rows by column, as they are in the file: numbers, and categories as strings."""
     n_continuous = table.continuous.shape[1]
     found: dict[str, npt.NDArray[np.float64] | npt.NDArray[np.object_]] = {}
     found |= zip(table.columns[:n_continuous], table.continuous.T, strict=True)
@@ -142,19 +150,19 @@ def _numbers(values: Sequence[bytes], name: str, path: Path) -> npt.NDArray[np.f
 
 
 class Halves(NamedTuple):
-    """Rows of the file."""
+    """Numbers of the rows of the file to train on and to test on."""
 
     train: npt.NDArray[np.int64]
     test: npt.NDArray[np.int64]
 
 
 def divide(table: Table, seed: int) -> Halves:
-    """A random half to test on, and the label-0 rows of the other half."""
+    """Draw a random half to test on; the label-0 rows of the other half are to train on."""
     return halves(table.labels, seed)
 
 
 def halves(labels: LabelArray, seed: int) -> Halves:
-    """The same from the labels of all rows."""
+    """The same as :func:`divide`, from the labels of all rows."""
     order = np.random.default_rng(seed).permutation(len(labels))
     first, second = np.split(order, [len(order) // 2])
     train = first[labels[first] == 0]
@@ -172,7 +180,12 @@ def scaled(table: Table, train: npt.NDArray[np.int64]) -> FloatArray:
 
 
 def split(table: Table, seed: int) -> Splits:
-    """Set a random half aside for testing; train on the label-0 rows of the other half."""
+    """Set a random half aside for testing; train on the label-0 rows of the other half.
+
+    Args:
+        table: The parsed file.
+        seed: Seed of the split.
+    """
     train, test = divide(table, seed)
     rows = scaled(table, train)
     return Splits(
@@ -196,7 +209,7 @@ def load(folder: Path | None) -> Splits:
 
 
 def fetch(folder: Path, notify: Notify) -> None:
-    """Fetch the file from its public home, the one scikit-learn uses."""
+    """Fetch the file from the public source that scikit-learn uses."""
 
     def from_home() -> None:
         download(HOME, f"sha256:{FILE.sha256}", folder).rename(folder / FILE.name)
@@ -205,7 +218,7 @@ def fetch(folder: Path, notify: Notify) -> None:
 
 
 def facts(splits: Splits) -> Iterable[Check]:
-    """Count the columns, and the anomalies among the test rows of the split with seed 0."""
+    """Check the number of columns, and the anomalies among the test rows of the split with seed 0."""
     assert splits.test is not None
     assert splits.test_labels is not None
     return [

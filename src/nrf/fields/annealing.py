@@ -1,4 +1,4 @@
-"""Samples of a noise-level field: any sampler, from wide noise to the smallest."""
+"""Sampling a noise-level field: any sampler, annealed from the widest noise to the smallest."""
 
 from __future__ import annotations
 
@@ -18,9 +18,12 @@ from nrf.seeds import Rng, randn
 
 
 def at_level(sampler: Sampler, potential: NoiseLevelPotential, level: int) -> Sampler:
-    """The sampler for one level: a step of x grows with the level's variance, one of h does not.
+    """The sampler for one level: its steps of x are scaled with the level's variance, those of h are not.
 
-    Its ``step_size`` is that of the smallest level; a third of ``σ_0²`` is a good one for SGLD and SGHMC.
+    Args:
+        sampler: A sampler with the step size of the smallest level; for SGLD and SGHMC a third of ``σ_0²`` is good.
+        potential: A noise-level potential.
+        level: The level, counted from the smallest noise.
     """
     latent = sampler.step_sizes(0, 2)[1]
     share = (potential.sigmas[level] / potential.sigmas[0]) ** 2
@@ -37,19 +40,19 @@ def anneal(
     start: int,
     target: Callable[[AtLevel], GradFn] | None = None,
 ) -> Position:
-    """Go down the levels: steps of the sampler at each, and a step of denoising from each to the next.
+    """Move samples down the levels: sampler steps at each level, and a denoising step from each level to the next.
 
     Denoising is ancestral sampling, ``x ← x + (σ² − σ'²) ∇u(x, σ) + σ'/σ √(σ² − σ'²) η`` (Song et al., "Score-Based
-    Generative Modeling", the predictor); it spares the sampler the shrinking of wide directions, which are slow.
+    Generative Modeling", the predictor). It shrinks wide directions, for which the sampler alone would be slow.
 
     Args:
-        potential: A noise-level potential, held still.
+        potential: A noise-level potential with frozen parameters.
         sampler: Any sampler, with the step size of the smallest level.
-        position: Where chains begin.
-        n_steps: Steps at each level.
-        rng: All randomness of the sampler.
-        start: The level to begin with.
-        target: What the sampler climbs, given the potential at a level; that potential alone if not given.
+        position: Where the chains start.
+        n_steps: Sampler steps at each level.
+        rng: Source of all randomness.
+        start: The level at which the chains start.
+        target: Makes the sampler's target from the potential at a level; by default it is that potential alone.
     """
     for level in range(start, -1, -1):
         here = potential.at(level)
@@ -63,13 +66,13 @@ def anneal(
 
 @torch.no_grad()
 def denoised(potential: NoiseLevelPotential, x: Tensor, level: int, rng: Rng, *, temperature: float = 1.0) -> Tensor:
-    """Rows of one level as rows of the level below it.
+    """Take rows of one level to the level below it, by one denoising step.
 
     Args:
-        potential: A noise-level potential, held still.
+        potential: A noise-level potential with frozen parameters.
         x: Rows of a level above 0.
-        level: Which.
-        rng: Their randomness.
+        level: That level.
+        rng: Source of all randomness.
         temperature: Scales the variance of the noise.
     """
     wide, narrow = potential.sigmas[level], potential.sigmas[level - 1]
@@ -79,13 +82,13 @@ def denoised(potential: NoiseLevelPotential, x: Tensor, level: int, rng: Rng, *,
 
 @torch.no_grad()
 def flow(potential: NoiseLevelPotential, x: Tensor, *, start: int, stop: int = 0) -> Tensor:
-    """Rows of one level as rows of a narrower one, with no noise at all: the same rows go the same way every time.
+    """Take rows of one level to a narrower one along the probability flow, which is deterministic.
 
-    The probability flow ``dx/dσ = −σ ∇u(x, σ)`` (Song et al., "Score-Based Generative Modeling") moves the density of
-    one level to that of another. A step of Heun's method goes from each level to the next.
+    The flow ``dx/dσ = −σ ∇u(x, σ)`` (Song et al., "Score-Based Generative Modeling") moves the density of one level to
+    that of another. One step of Heun's method leads from each level to the next.
 
     Args:
-        potential: A noise-level potential, held still.
+        potential: A noise-level potential with frozen parameters.
         x: Rows of the level ``start``.
         start: The wider level.
         stop: The narrower level.
@@ -99,27 +102,27 @@ def flow(potential: NoiseLevelPotential, x: Tensor, *, start: int, stop: int = 0
 
 
 def draw_widest(potential: NoiseLevelPotential, n: int, like: Tensor, rng: Rng) -> Tensor:
-    """Exact draws of the Gaussian ``N(m, S + σ_K² I)`` beside the widest level.
+    """Draw exactly from the Gaussian ``N(m, S + σ_K² I)``, to which the widest level is close.
 
     Args:
         potential: A noise-level potential.
-        n: How many.
-        like: A batch of which only type and event shape count.
-        rng: Their randomness.
+        n: Number of draws.
+        like: A batch; only its dtype and event shape are used.
+        rng: Source of all randomness.
     """
     return potential.reference.shaped(randn((n, *like.shape[1:]), rng, like.dtype), potential.sigmas[-1])
 
 
 def sample(potential: NoiseLevelPotential, n: int, like: Tensor, sampler: Sampler, n_steps: int, rng: Rng) -> Tensor:
-    """``n`` samples of the smallest level, all the way down from the Gaussian.
+    """Draw ``n`` samples of the smallest level, annealed from draws of the Gaussian.
 
     Args:
-        potential: A noise-level potential, held still.
-        n: How many; of replicas, in all.
-        like: A batch of which only type and event shape count.
+        potential: A noise-level potential with frozen parameters.
+        n: Number of samples; with replicas, of all of them together.
+        like: A batch; only its dtype and event shape are used.
         sampler: Any sampler, with the step size of the smallest level.
-        n_steps: Steps at each level.
-        rng: All randomness.
+        n_steps: Sampler steps at each level.
+        rng: Source of all randomness.
     """
     if n % replicas_of(potential):
         raise InputError(f"{n} samples cannot be shared evenly by {replicas_of(potential)} replicas")

@@ -1,4 +1,4 @@
-"""Why a row has the log-density it has: the difference to another row, column by column."""
+"""Explaining the log-density of a row: its difference from that of another row, column by column."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ PATH_STEPS = 64
 
 
 def contributions(field: nn.Module, x: Tensor, typical: Tensor, n_steps: int = PATH_STEPS) -> Tensor:
-    """What each column adds to ``u(x) − u(typical)``: the gradient summed along the line from one row to the other.
+    """What each column adds to ``u(x) − u(typical)``: the gradient, integrated along the line between the two rows.
 
-    Negative = makes the row less likely. A typical row is, for example, ``x`` after a revision. The sum over columns is
-    the difference, up to the error of the midpoint rule.
+    A negative contribution makes the row less likely. A typical row is, for example, ``x`` after a revision. The sum
+    over columns is the difference, up to the error of the midpoint rule.
 
     Args:
         field: Any field.
         x: Rows.
-        typical: As many rows to compare with, one for each.
-        n_steps: Points on each line.
+        typical: Rows to compare with, one for each row of ``x``.
+        n_steps: Number of points on each line.
 
     Example:
         >>> from nrf.fields.references import GaussianReference

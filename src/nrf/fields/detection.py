@@ -1,14 +1,14 @@
-"""The field of the detector: neighbours times a density, a network around a mixture of Gaussians.
+"""The detector's field: a field of neighbours times a density, which is a network around a mixture of Gaussians.
 
-``u(x) = (a(x) + w b(x)) / (1 + w)``, where ``a`` is the field of neighbours and ``b`` the log-density in nats, less its
-mean over held-out rows, by its standard deviation there; both are about a standard normal's on normal rows. Where ``b``
-is below −3 its logarithm counts: one factor alone must not decide everything.
+``u(x) = (a(x) + w b(x)) / (1 + w)``, where ``a`` is the field of neighbours and ``b`` the log-density in nats,
+standardised by its mean and standard deviation over held-out rows; on normal rows both are roughly standard normal.
+Below −3, ``b`` falls only logarithmically, so that one factor alone does not decide everything.
 
 Tables with categories have a third factor, a tree of pairs of columns (:mod:`nrf.fields.pairs`):
 ``u = (a + w b + v c) / (1 + w + v)``.
 
-The density is ``log r(x) + λ u(x) − log Z`` (:mod:`nrf.fields.referenced`). λ is what held-out rows ask for, so a
-network that has learned nothing has no say, and the field is that of its reference and of the neighbours: a floor.
+The density is ``log r(x) + λ u(x) − log Z`` (:mod:`nrf.fields.referenced`). Held-out rows choose λ. For a network that
+has learned nothing it is 0, and the field falls back to its reference and the neighbours.
 """
 
 from __future__ import annotations
@@ -40,25 +40,25 @@ from nrf.networks import LevelsMLPPotential, Shape
 from nrf.seeds import randn
 
 TAIL = 3.0
-"""Standard deviations below the mean from which on the logarithm of the distance counts."""
+"""Standard deviations below the mean beyond which the log-density counts only by the logarithm of its distance."""
 LEAST_SPREAD = 1e-3
-"""In nats: rows that are all as likely say nothing about it."""
+"""Smallest standard deviation, in nats; rows that are all equally likely would give 0."""
 LEAST_GAIN = 1e-3
-"""Nats per held-out row that count as a gain: less than that a network has before it is trained, too."""
+"""Smallest gain that counts, in nats per held-out row; an untrained network, too, can gain less than this."""
 
 
 class DetectionField(nn.Module):
-    """The product as a potential, high = normal; a learner of noise levels learns the density in it.
+    """The product of fields as a potential, high = normal; a learner of noise levels trains the density in it.
 
-    Before :func:`settle` it is the density alone, as it is learned.
+    Before :func:`settle` it is the density alone.
 
     Args:
         density: A network around a reference.
-        neighbours: The field of neighbours; none, and the field is the density.
-        weight: w.
-        units: What each column is multiplied by before; nothing, if there are none. Density and neighbours themselves
-            take rows in these units, and so do pairs.
-        pairs: The field of pairs of columns beside the two, if there is one.
+        neighbours: The field of neighbours; ``None`` leaves the density alone.
+        weight: The weight w of the density.
+        units: The factor that each column is multiplied by first; no factors if empty. Density, neighbours and pairs
+            take rows in these units.
+        pairs: The field of pairs of columns, if there is one.
     """
 
     def __init__(
@@ -91,16 +91,16 @@ class DetectionField(nn.Module):
 
     @property
     def total_weight(self) -> float:
-        """Of all factors."""
+        """The sum of the weights of all factors."""
         return 1 + self.weight + (0.0 if self.pairs is None else self.pairs.config.weight)
 
     def log_density(self, x: Tensor) -> Tensor:
-        """Of the density alone, in nats."""
+        """The log-density of the density alone, in nats."""
         found: Tensor = self.density(self.scaled(x))
         return found
 
     def gradient(self, x: Tensor) -> Tensor:
-        """``∇u``, in closed form where the network has one; pairs have no slope."""
+        """``∇u``, in closed form where the network has one; pairs have a gradient of 0."""
         x = self.scaled(x)
         slope = self.density.gradient(x)
         if self.neighbours is None or not self.standing.is_known:
@@ -115,12 +115,12 @@ class DetectionField(nn.Module):
 
 
 class Standing(nn.Module):
-    """``(b − m) / s``, the logarithm of what is below −3: where a log-density stands among those of normal rows."""
+    """Standardises log-densities by those of normal rows: ``(b − m) / s``, with a logarithmic tail below −3."""
 
     middle: Tensor
     spread: Tensor
     n_rows: Tensor
-    """Rows that the field knows; 0 before it is settled."""
+    """Number of rows that the field is fitted to; 0 before it is settled."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -135,7 +135,7 @@ class Standing(nn.Module):
         return bool((self.n_rows > 0).all())
 
     def fit(self, values: Tensor, n_rows: int) -> None:
-        """Take mean and deviation of log-densities of normal rows; of one model, which knows so many rows."""
+        """Take the mean and standard deviation of log-densities of normal rows, for one model fitted to ``n_rows``."""
         self.middle.copy_(values.mean())
         self.spread.copy_(values.std(correction=0).clamp_min(LEAST_SPREAD))
         self.n_rows.fill_(n_rows)
@@ -145,13 +145,13 @@ class Standing(nn.Module):
         return torch.where(z < -TAIL, -TAIL - torch.log1p((-TAIL - z).clamp_min(0)), z).flatten()
 
     def slope(self, values: Tensor) -> Tensor:
-        """The derivative."""
+        """The derivative with respect to the log-density."""
         z = self._z(values)
         steep = torch.where(z < -TAIL, 1 / (1 + (-TAIL - z).clamp_min(0)), 1.0)
         return (steep / self.spread.view(self.n, 1)).flatten()
 
     def stacked(self, standings: Sequence[Self]) -> Self:
-        """Those of all replicas."""
+        """Stack the modules of all replicas into one."""
         together = copy.deepcopy(self)
         together.n = len(standings)
         for name, _ in self.named_buffers():
@@ -164,24 +164,24 @@ class Standing(nn.Module):
 
 @dataclass(frozen=True)
 class Detection:
-    """What builds the detector's field."""
+    """Configuration of the detector's field."""
 
     network: NetworkChoice = field(default_factory=LevelsMLPPotential)
     """The network, with noise levels."""
     reference: AnyReference = field(default_factory=MixtureReference)
     """The reference of the density."""
     bound: float | None = 5.0
-    """The network says at most so many nats; not bounded if not given."""
+    """Largest output of the network, in nats; not bounded if not given."""
     neighbours: Neighbours | None = field(default_factory=Neighbours)
     """The field of neighbours; none for the density alone."""
     weight: float = 0.5
-    """Of the density beside the neighbours."""
+    """Weight of the density relative to the neighbours."""
     units: tuple[float, ...] = ()
-    """What each column is multiplied by before."""
+    """The factor that each column is multiplied by first; no factors if empty."""
     data_init: bool = True
     """Fit the reference to training rows before training."""
     pairs: PairTree | None = None
-    """The tree of pairs of columns beside neighbours and density, if there is one."""
+    """The tree of pairs of columns as a third factor, if there is one."""
 
     @property
     def bias_spread(self) -> float:
@@ -192,7 +192,7 @@ class Detection:
         if not 0 <= self.weight < float("inf"):
             raise InputError(f"weight must be finite and not negative, got {self.weight}")
         if self.pairs is not None and self.neighbours is None:
-            raise InputError("pairs stand beside neighbours; give these, too, or leave out both for the density alone")
+            raise InputError("pairs need neighbours: give these, too, or leave out both for the density alone")
 
     def build(self, event_shape: Shape) -> DetectionField:
         """The field, before it is fitted."""
@@ -207,13 +207,13 @@ class Detection:
 
 
 class HeldOut:
-    """What held-out rows say about a density while it is learned: how much of the network holds.
+    """Held-out rows, by which λ, the share of the network to use, is chosen while a density is learned.
 
     Args:
-        density: One model; its reference is fitted, and stays as it is.
+        density: One model; its reference is fitted, and is not changed.
         rows: Held-out rows.
-        rng: All randomness: noise of the smallest level on the rows, and draws of the reference.
-        n_draws: Draws of the reference.
+        rng: Source of all randomness: noise of the smallest level on the rows, and draws of the reference.
+        n_draws: Number of draws of the reference.
     """
 
     def __init__(self, density: ReferencedLevels, rows: Tensor, rng: torch.Generator, n_draws: int = 4096) -> None:
@@ -223,7 +223,11 @@ class HeldOut:
 
     @torch.no_grad()
     def choice(self, density: ReferencedLevels) -> Choice:
-        """λ as the rows would have it now; 0 where it gains nothing over the reference, or less than its error."""
+        """The best λ for the density as it is now; 0 if its gain over the reference is not above its error.
+
+        Args:
+            density: The density, as it is learned so far.
+        """
         with frozen(density):
             said, drawn = (density.tilt.bounded(density.outputs(x))[:, 0] for x in (self.rows, self.draws))
         found = best_strength(said.double(), drawn.double(), STRENGTHS)
@@ -232,11 +236,11 @@ class HeldOut:
 
 
 class Ground(NamedTuple):
-    """What a field that scores stands on, fitted to all rows."""
+    """The parts of a scoring field that are fitted to all rows."""
 
     rows: Tensor
     n_rows: int
-    """How many rows those stand for."""
+    """Number of training rows that ``rows`` stand for."""
     measure: ReferenceMeasure
     neighbours: NeighbourField | None
     pairs: PairField | None = None
@@ -250,9 +254,9 @@ def ground_of(
     Args:
         potential: One model.
         rows: All rows.
-        n_rows: How many rows those stand for.
-        rng: All randomness.
-        pairs: The field of pairs, which is fitted already; a copy of the model's own, if it is not given.
+        n_rows: Number of training rows that these stand for.
+        rng: Source of all randomness.
+        pairs: The field of pairs, already fitted; a copy of the model's own if not given.
     """
     measure, neighbours = copy.deepcopy(potential.density.measure), copy.deepcopy(potential.neighbours)
     measure.fit(rows, rng)
@@ -263,16 +267,19 @@ def ground_of(
 
 @torch.no_grad()
 def settle(potential: DetectionField, held: HeldOut | None, ground: Ground, rng: torch.Generator) -> Choice:
-    """Make of a learned density the field that scores.
+    """Turn a learned density into the field that scores.
 
-    Held-out rows choose λ, and say where log-densities of normal rows lie. Then all rows count: reference, neighbours
-    and pairs become those of the ground, and the normaliser is found.
+    Held-out rows choose λ, and give mean and spread of the log-densities of normal rows. Then all rows are used:
+    reference, neighbours and pairs become those of ``ground``, and the normaliser is computed.
 
     Args:
         potential: One model, after training; it is changed.
-        held: Of rows that were kept out of training; without them λ is 0, and all rows say where log-densities lie.
-        ground: Fitted to all rows.
-        rng: All randomness.
+        held: Rows that were kept out of training; without them λ is 0, and all rows give mean and spread.
+        ground: The parts that are fitted to all rows.
+        rng: Source of all randomness.
+
+    Returns:
+        λ and its gain.
     """
     density = potential.density
     choice = Choice(0.0, 0.0, 0.0) if held is None else held.choice(density)

@@ -1,4 +1,4 @@
-"""Fitting what references are made of: mixtures of Gaussians by EM, the bandwidth of kernels by leave-one-out."""
+"""Fitting references: mixtures of Gaussians by EM, and bandwidths of kernels by leave-one-out likelihood."""
 
 from __future__ import annotations
 
@@ -16,19 +16,28 @@ from nrf.errors import InputError
 TOLERANCE = 1e-3
 """Gain in nats per row below which EM ends."""
 LEAST_BANDWIDTH = 1e-3
-"""As a share of the rows' root mean variance."""
+"""Smallest bandwidth, as a share of the rows' root mean variance."""
 N_QUERIES = 1000
 RIDGES = (0.02, 2e-3, 2e-4, 2e-5)
-"""Ridges of a mixture that are compared."""
+"""Ridges that are compared for a mixture."""
 HELD_OUT = 0.2
-"""Share of the rows that compare them."""
+"""Share of the rows that is held out to compare them."""
 LEAST_HELD_OUT = 20
-"""Rows below which they say too little."""
+"""Fewest held-out rows for such a comparison."""
 
 
 @dataclass(frozen=True)
 class FittedMixture:
-    """``Σ_k w_k N(x; c + V m_k, V diag(v_k) Vᵀ)`` with one rotation ``V`` for all components."""
+    """``Σ_k w_k N(x; c + V m_k, V diag(v_k) Vᵀ)`` with one rotation ``V`` for all components.
+
+    Attributes:
+        centre: ``c``.
+        rotation: ``V``.
+        means: ``m_k``, in the rotated coordinates.
+        variances: ``v_k``, in the rotated coordinates.
+        log_weights: ``log w_k``.
+        objectives: The objective of the second EM at each iteration: log-likelihood plus log-prior, per row.
+    """
 
     centre: Tensor
     rotation: Tensor
@@ -36,7 +45,6 @@ class FittedMixture:
     variances: Tensor
     log_weights: Tensor
     objectives: tuple[float, ...]
-    """What the second EM climbs, at each of its iterations: log-likelihood and log-prior, per row."""
 
     def log_likelihood(self, rows: Tensor) -> float:
         """Mean log-density of rows, in nats."""
@@ -60,25 +68,25 @@ def fit_mixture(
     n_tied: int = 8,
     n_own: int = 25,
 ) -> FittedMixture:
-    """A mixture of Gaussians by EM, with many columns and few rows in mind.
+    """Fit a mixture of Gaussians by EM, in a way that suits many columns and few rows.
 
-    k-means++ gives the start. A first EM has one covariance for all components, shrunk to its diagonal and with a
-    ridge. In coordinates that are white by it, a second EM gives every component variances of its own, with an inverse
-    gamma prior whose mode is the common variance, 1: its objective never falls. A rotation takes these coordinates to
-    the rows', but for a scale of each axis, so noise on rows only adds to the variances.
+    k-means++ gives the start. A first EM has one covariance for all components, shrunk towards its diagonal and with a
+    ridge. In coordinates whitened by it, a second EM gives every component variances of its own, with an inverse
+    gamma prior whose mode is the common variance, 1; its objective never falls. Up to a scale of each axis, these
+    coordinates are a rotation of the rows, so noise on rows only adds to the variances.
 
     Args:
         rows: ``(n, size)``, in double precision.
-        rng: All randomness.
-        n_components: At most so many.
-        max_rows: Rows that are used, drawn at random.
-        min_rows: Rows that there must be for each component.
+        rng: Source of all randomness.
+        n_components: Largest number of components.
+        max_rows: Largest number of rows that are used, drawn at random.
+        min_rows: Fewest rows per component; with fewer rows, fewer components are fitted.
         ridge: Added to the common covariance, as a share of the columns' mean variance; :func:`choose_ridge` chooses
             it if not given.
-        diagonal_share: How far the common covariance is shrunk to its diagonal.
-        prior_rows: Rows that the common variance counts for.
-        n_tied: Iterations of the first EM at most.
-        n_own: Iterations of the second EM at most.
+        diagonal_share: How far the common covariance is shrunk towards its diagonal, from 0 to 1.
+        prior_rows: Number of rows that the common variance counts for in a component's own variances.
+        n_tied: Largest number of iterations of the first EM.
+        n_own: Largest number of iterations of the second EM.
     """
     if len(rows) < 2:
         raise InputError(f"a mixture needs at least 2 rows, got {len(rows)}")
@@ -134,12 +142,14 @@ def fit_mixture(
 
 
 def choose_ridge(rows: Tensor, rng: torch.Generator, fit: Callable[..., FittedMixture]) -> float:
-    """The ridge with which a mixture makes a fifth of the rows most likely, fitted to the others.
+    """Choose the ridge whose mixture, fitted to the other rows, makes a held-out fifth of the rows most likely.
+
+    With fewer than a hundred rows the largest ridge is used.
 
     Args:
-        rows: In random order.
-        rng: All randomness; every ridge has the same.
-        fit: Takes rows, ``rng`` and ``ridge``. With fewer than a hundred rows the widest ridge is taken.
+        rows: Rows in random order.
+        rng: Source of all randomness; every ridge gets the same random numbers.
+        fit: Fits a mixture, given rows, ``rng`` and ``ridge``.
     """
     n = round(HELD_OUT * len(rows))
     if n < LEAST_HELD_OUT:
@@ -152,7 +162,7 @@ def choose_ridge(rows: Tensor, rng: torch.Generator, fit: Callable[..., FittedMi
 
 
 def _clusters(rows: Tensor, k: int, rng: torch.Generator, n_steps: int = 8) -> Tensor:
-    """Which of ``k`` clusters each row is in, as shares of 0 and 1: k-means++, then a few steps of k-means."""
+    """The cluster of each row, one-hot among ``k``: k-means++, then a few steps of k-means."""
     centres = rows[:1]
     distances = torch.full((len(rows),), math.inf, dtype=rows.dtype)
     for _ in range(k - 1):
@@ -166,18 +176,18 @@ def _clusters(rows: Tensor, k: int, rng: torch.Generator, n_steps: int = 8) -> T
 
 
 def loo_bandwidth(anchors: Tensor, n_grid: int = 9, n_rounds: int = 3) -> float:
-    """The bandwidth with the greatest leave-one-out likelihood: grids in its logarithm, each around the best before.
+    """The bandwidth with the greatest leave-one-out likelihood, found on finer and finer grids of its logarithm.
 
-    Rows that equal each other are left out together, since they would have kernels without width; the bandwidth is at
-    least a thousandth of the rows' spread.
+    Equal rows are left out together, since they would favour kernels without width; the bandwidth is at least a
+    thousandth of the rows' spread.
 
     Args:
-        anchors: Rows, in random order: the likelihood is that of the first thousand.
-        n_grid: Bandwidths on each grid.
-        n_rounds: Grids.
+        anchors: Rows in random order; the likelihood is that of the first thousand.
+        n_grid: Number of bandwidths on each grid.
+        n_rounds: Number of grids, each around the best bandwidth of the one before.
     """
     size = anchors.shape[1]
-    exact = "donot_use_mm_for_euclid_dist"  # equal rows have a distance of 0 then
+    exact = "donot_use_mm_for_euclid_dist"  # so that equal rows have a distance of 0
     squared = torch.cdist(anchors[:N_QUERIES], anchors, compute_mode=exact).square()
     squared = torch.where(squared > 0, squared, math.inf)
     squared = squared[torch.isfinite(squared).any(1)]

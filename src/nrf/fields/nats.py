@@ -15,18 +15,18 @@ CHUNK = 65_536
 
 
 def log_density(potential: nn.Module, x: Tensor, level: int = 0) -> Tensor:
-    """``log p(x)`` in nats; of a noise-level potential, of the data blurred by the noise of a level.
+    """``log p(x)`` in nats; for a noise-level potential, that of the data blurred by the noise of a level.
 
-    Learning makes a noise-level potential normalised, so this is its value; how well that holds is what
-    :func:`nrf.fields.quadrature` and :func:`nrf.fields.annealed_integral` say. A potential around a reference and a
-    product of fields are normalised by draws of a reference (:func:`nrf.fields.normalise`,
-    :meth:`nrf.fields.ProductField.normalise`), and refused before.
+    Training makes a noise-level potential normalised, so this is its value; :func:`nrf.fields.quadrature` and
+    :func:`nrf.fields.annealed_integral` measure how well that holds. A potential around a reference and a product of
+    fields must first be normalised by draws of a reference (:func:`nrf.fields.normalise`,
+    :meth:`nrf.fields.ProductField.normalise`).
 
     Args:
         potential: A noise-level potential that the learner ``levels`` trained, a potential around a reference, or a
             product; others are known up to a constant only.
         x: Rows.
-        level: Which noise, from the smallest on.
+        level: The noise level, counted from the smallest.
     """
     field = _normalised(potential, level)
     with torch.no_grad(), frozen(potential):
@@ -39,5 +39,5 @@ def _normalised(potential: nn.Module, level: int) -> Potential:
     if level != 0:
         raise InputError(f"{type(potential).__name__} has no noise levels; leave the level at 0, got {level}")
     if not potential.is_normalised:
-        raise InputError(f"the normaliser of this {type(potential).__name__} is not known yet; find it by normalise")
+        raise InputError(f"the normaliser of this {type(potential).__name__} is not known yet; call normalise first")
     return potential

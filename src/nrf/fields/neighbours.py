@@ -1,10 +1,12 @@
-"""A field of neighbours: how far away the nearest known rows are, and how far apart those lie themselves.
+"""A field of neighbours: how far away the nearest known rows are, compared with how far apart those are themselves.
 
-``u(x) = −(mean_i log(d_i + ε) − s · mean_i ℓ_i − m) / t`` over the k nearest anchors, where ``ℓ_i`` is the same mean of
-logs at anchor ``i``, of its own neighbours: a row is odd where its neighbours are farther from it than from each other.
-``m`` and ``t`` are mean and standard deviation of that over the anchors, each left out of its own neighbours.
+``u(x) = −(mean_i log(d_i + ε) − s · mean_i ℓ_i − m) / t`` over the k nearest anchors, where ``ℓ_i`` is the same mean
+log-distance from anchor ``i`` to its own neighbours: a row is odd if its neighbours are farther from it than from each
+other. ``m`` and ``t`` are mean and standard deviation of that difference over the anchors, where no anchor is its own
+neighbour.
 
-It learns nothing that could go wrong, and it has no normaliser: far out it falls like a power of the distance.
+There is no training that could fail. The field has no normaliser: far from all rows, ``exp u`` falls like a power of
+the distance.
 """
 
 from __future__ import annotations
@@ -25,29 +27,29 @@ from nrf.networks import Shape
 from nrf.networks.base import size_of
 
 CELLS = 2**19
-"""Distances of rows to anchors that are held at once."""
+"""Number of distances between rows and anchors that are in memory at once."""
 FLOOR = 1e-3
 """ε, as a share of the median distance of an anchor to its nearest one."""
 LEAST_EPSILON = 1e-5
-"""By so much a value of some tens of scales is off in 32 bits, and may be read in another way the next time."""
+"""Smallest ε: about as far as a value of some tens of scales is off in 32 bits, which may differ between programs."""
 LEAST_SPREAD = 0.02
-"""Of t: rows that are all equally far apart, as two rows are, say nothing about it."""
+"""Smallest t; rows that are all equally far apart, as any two rows are, would give 0."""
 REPEATS = 10
-"""Rows that anchors are drawn from, for each of them: where more of them are the same there are fewer anchors."""
+"""Number of rows drawn per anchor, before duplicates are removed; with more duplicates there are fewer anchors."""
 TIE = 1e-6
-"""Squared distances that differ by less than this share of the squares they are made of count as equal."""
+"""Squared distances that differ by less than this share of the squares they are computed from count as equal."""
 
 
 @dataclass(frozen=True)
 class Neighbours:
-    """What builds a field of neighbours."""
+    """Configuration of a field of neighbours."""
 
     k: int = 5
-    """Neighbours that count; all other anchors where there are fewer."""
+    """Number of neighbours; all other anchors if there are fewer."""
     share: float = 0.4
-    """s: 0 asks for the distance alone, 1 for the distance in units of the neighbours' own."""
+    """s: 0 uses the distance alone, 1 the distance relative to the neighbours' own distances."""
     max_anchors: int = 6000
-    """Training rows that are kept as anchors, at most."""
+    """Largest number of training rows that are kept as anchors."""
 
     def __post_init__(self) -> None:
         if self.k < 1 or self.max_anchors < 2:
@@ -56,14 +58,14 @@ class Neighbours:
             raise InputError(f"share must be from 0 to 1, got {self.share}")
 
     def build(self, event_shape: Shape) -> NeighbourField:
-        """The field, to be fitted."""
+        """The field, before it is fitted."""
         return NeighbourField(event_shape, self)
 
 
 def distinct(rows: Tensor) -> Tensor:
-    """Each row once, in the order of their first places; at least two rows, if there were two.
+    """Remove duplicate rows, in the order of first appearance; at least two rows are kept, if there were two.
 
-    Where many rows are the same, distances among anchors would be those of a row to itself, and say nothing.
+    Among many equal rows, distances between anchors would be 0 and carry no information.
 
     Example:
         >>> distinct(torch.tensor([[1.0], [2.0], [1.0], [3.0]])).flatten().tolist()
@@ -80,20 +82,20 @@ class Near(NamedTuple):
     distances: Tensor
     places: Tensor
     own: Tensor
-    """Mean of the neighbours' own mean logs, ``(replicas, rows)``; those that are equally far share their place."""
+    """Mean of the neighbours' own mean log-distances, ``(replicas, rows)``; equally distant anchors share a place."""
 
 
 class NeighbourField(nn.Module):
     """The field as a potential, high = near.
 
-    A row that is an anchor itself, up to ε, is not its own neighbour: training rows score as new rows do. Bit by bit it
-    need not be that anchor: numbers that are given in 32 bits, or read by another program, are off by rounding.
+    An anchor within ε of a row does not count as its neighbour, so training rows score as new rows do. An exact match
+    is not needed: numbers that are given in 32 bits, or read by another program, differ by rounding.
 
     Replicas each have anchors of their own, as one more dimension in front of all buffers.
 
     Args:
         event_shape: Shape of one row.
-        config: Neighbours and anchors.
+        config: Number of neighbours and anchors.
 
     Example:
         >>> field = Neighbours(k=2).build((1,))
@@ -104,9 +106,9 @@ class NeighbourField(nn.Module):
     """
 
     GROWS: ClassVar = {"anchors": -2, "own": -1}
-    """Which dimension of a buffer has the length of what was fitted, the same for all."""
+    """The dimension of each buffer whose length depends on the fit; that length is the same for all."""
     FEWEST: ClassVar = 2
-    """That length, at least."""
+    """The smallest such length."""
 
     anchors: Tensor
     own: Tensor
@@ -143,7 +145,7 @@ class NeighbourField(nn.Module):
 
     @property
     def k(self) -> int:
-        """Neighbours that count."""
+        """Number of neighbours."""
         return min(self.config.k, self.anchors.shape[-2] - 1)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -152,7 +154,7 @@ class NeighbourField(nn.Module):
             return ((self.middle.view(self.n, 1) - raw) / self.spread.view(self.n, 1)).flatten()
 
     def gradient(self, x: Tensor) -> Tensor:
-        """``∇u``, in closed form: away from anchors; the neighbours' own part does not change within a cell."""
+        """``∇u``, in closed form; the neighbours' own part is constant as long as the neighbours are the same."""
         return self.value_and_gradient(x)[1]
 
     @torch.no_grad()
@@ -162,7 +164,7 @@ class NeighbourField(nn.Module):
         value = (self.middle.view(self.n, 1) - self._raw(near)) / self.spread.view(self.n, 1)
         points = apart(x.flatten(1), self.n)
         steep = 1 / (near.distances * (near.distances + self.epsilon.view(self.n, 1, 1)))
-        steep = torch.where(near.distances > 0, steep, 0.0)  # on top of an anchor there is no way out
+        steep = torch.where(near.distances > 0, steep, 0.0)  # 0 on top of an anchor, where there is no direction away
         away = points[:, :, None] - self._at(near.places)
         slope = -(steep[..., None] * away).mean(2) / self.spread.view(self.n, 1, 1)
         return value.flatten(), slope.reshape(x.shape)
@@ -171,13 +173,13 @@ class NeighbourField(nn.Module):
     def nearest(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The nearest anchors of rows and their distances, ``(rows, k, size)`` and ``(rows, k)``.
 
-        Replicas have anchors of their own; those of the first are given.
+        Replicas have anchors of their own; those of the first are returned.
         """
         near = self._near(x.repeat(self.n, *(1,) * (x.ndim - 1)))
         return self._at(near.places)[0], near.distances[0]
 
     def stacked(self, fields: Sequence[Self]) -> Self:
-        """Those of all replicas."""
+        """Stack the modules of all replicas into one."""
         together = copy.deepcopy(self)
         together.n = len(fields)
         for name, _ in self.named_buffers():
@@ -195,14 +197,14 @@ class NeighbourField(nn.Module):
         return Near(*(torch.cat(found, 1) for found in zip(*parts, strict=True)))
 
     def _search(self, points: Tensor, anchors: Tensor, squares: Tensor) -> Near:
-        """By products first; the few that are nearest are measured again, without what products lose by rounding."""
+        """Find the nearest few by matrix products, then compute their distances without those rounding errors."""
         k, n_found = self.k, min(self.k + 2, anchors.shape[1])
-        by_products = torch.baddbmm(squares[:, None], points, anchors.mT, alpha=-2)  # less the rows' own squares
+        by_products = torch.baddbmm(squares[:, None], points, anchors.mT, alpha=-2)  # without the rows' own squares
         found = by_products.topk(n_found, dim=2, largest=False).indices
         distances = (points[:, :, None] - self._at(found)).square().sum(3).sqrt()
         distances, order = distances.sort(2)
         places = found.gather(2, order)
-        if n_found < k + 2:  # as far away as can be
+        if n_found < k + 2:  # infinitely far away
             distances = nn.functional.pad(distances, (0, 1), value=math.inf)
             places = nn.functional.pad(places, (0, 1))
         itself = distances[:, :, :1] <= self.epsilon.view(self.n, 1, 1)
@@ -218,7 +220,7 @@ class NeighbourField(nn.Module):
         return Near(distances, places, own)
 
     def _shared(self, by_products: Tensor, points: Tensor, distances: Tensor, places: Tensor, slack: Tensor) -> Tensor:
-        """``Near.own`` where anchors are as far away as the last neighbour: all of these share the places left."""
+        """``Near.own`` where several anchors are as far away as the last neighbour: they share the places left."""
         last = distances[:, :, -1:].square()
         level = (by_products - (last - points.square().sum(2, keepdim=True))).abs() <= slack[:, :, None]
         closer = last - distances.square() > slack[:, :, None]
@@ -227,7 +229,7 @@ class NeighbourField(nn.Module):
         return torch.where(closer, before, mean[:, :, None]).mean(2)
 
     def _at(self, places: Tensor) -> Tensor:
-        """Anchors by their places."""
+        """Anchors by their indices."""
         size = self.anchors.shape[-1]
         if self.n == 1:  # whole rows at once
             return self.anchors.view(-1, size).index_select(0, places.flatten()).view(*places.shape, size)
@@ -242,7 +244,7 @@ class NeighbourField(nn.Module):
         return torch.log(distances + self.epsilon.view(self.n, 1, 1)).mean(2)
 
     def _raw(self, near: Near) -> Tensor:
-        """Before it is standardised; high = far, ``(replicas, rows)``."""
+        """The field before it is standardised; high = far, ``(replicas, rows)``."""
         return self._logs(near.distances) - self.config.share * near.own
 
     def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *rest: Any) -> None:

@@ -1,5 +1,6 @@
-"""Is a field normalised? Answers that know nothing of how it was learned: quadrature, importance sampling from a
-reference, and annealed importance sampling.
+"""Checks of whether a field is normalised, independent of how it was learned.
+
+By quadrature, by importance sampling from a reference, and by annealed importance sampling.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from nrf.seeds import Rng, rand, randn
 STRIP = 65_536
 QUADRATURE_COLUMNS = 3
 REACH = 4.0
-"""Standard deviations of the reference that the box of a quadrature reaches by default."""
+"""Half the side of a quadrature's default box, in standard deviations of the reference."""
 SPREAD_DRAWS = 4096
-"""Draws of a reference that its spread is measured by."""
+"""Number of draws from which the spread of a reference is estimated."""
 GOOD_ACCEPTANCE = 0.6
 
 
@@ -33,8 +34,9 @@ class Integral:
     """``∫ exp u(x) dx``: 1 if the field is normalised."""
 
     log_value: float
+    """Logarithm of the integral."""
     standard_error: float
-    """Of the logarithm, from chance alone; 0 for a quadrature."""
+    """Standard error of the logarithm due to random draws; 0 for a quadrature."""
 
     @property
     def value(self) -> float:
@@ -44,14 +46,14 @@ class Integral:
 
 @dataclass(frozen=True)
 class Normaliser:
-    """The integral of one field by every way that there is."""
+    """The integral of one field by every method that applies to it."""
 
     annealed: Integral | None
-    """Of a field with noise levels."""
+    """By annealed importance sampling, for a field with noise levels."""
     quadrature: Integral | None
-    """For one to three columns."""
+    """By quadrature, for one to three columns."""
     importance: Integral | None = None
-    """Of a field without noise levels around a reference: by fresh draws of the reference, as it is and blurred."""
+    """By fresh draws of the reference, as it is and blurred, for a field around a reference without noise levels."""
 
 
 @torch.no_grad()
@@ -61,9 +63,9 @@ def quadrature(
     """The integral over a box by the midpoint rule, for one to three columns.
 
     Args:
-        log_density: Of rows ``(n, d)``.
+        log_density: Log-density of rows ``(n, d)``.
         box: Lower and upper corner, each ``(d,)``; :func:`box_of` gives one.
-        n_points: Points in all. Cells should be narrower than the narrowest mode.
+        n_points: Total number of points. Cells should be narrower than the narrowest mode.
 
     Example:
         >>> half = torch.full((2,), 8.0)
@@ -84,7 +86,12 @@ def quadrature(
 
 
 def box_of(potential: NoiseLevelPotential, reach: float = REACH) -> tuple[Tensor, Tensor]:
-    """A box around the data of one model: its mean, and so many standard deviations of its widest direction."""
+    """A box around the data of one model: its mean, plus and minus a multiple of the widest standard deviation.
+
+    Args:
+        potential: One noise-level potential, not replicas.
+        reach: That multiple.
+    """
     reference = potential.reference
     half = reach * math.sqrt(float(reference.variances.max()) + potential.sigmas[0] ** 2)
     return reference.mean - half, reference.mean + half
@@ -101,15 +108,15 @@ def importance_integral(
 ) -> Integral:
     """The integral by importance sampling from a reference, for any number of columns.
 
-    The weights must not be much heavier where the reference is thin: a density with wider tails than the reference
-    needs blurred references beside it. Where the standard error is above a half, the tail of the weights was not seen.
+    The proposals must cover the density: if its tails are wider than those of the reference, use blurred references,
+    too (``sigmas``). If the standard error is above a half, the draws have missed the tail of the weights.
 
     Args:
-        log_density: Of rows; known up to a constant.
+        log_density: Log-density of rows, known up to a constant.
         measure: A fitted reference.
-        rng: All randomness.
-        n_draws: Draws in all.
-        sigmas: The reference is blurred by each of these noises in an equal share of the draws.
+        rng: Source of all randomness.
+        n_draws: Total number of draws.
+        sigmas: Noise levels that the reference is blurred by, each in an equal share of the draws.
 
     Example:
         >>> from nrf.fields.references import GaussianReference
@@ -142,18 +149,19 @@ def annealed_integral(
 ) -> Integral:
     """The integral by annealed importance sampling (Neal, 2001), for any number of columns.
 
-    Chains begin at exact draws of the Gaussian beside the widest level and go down the levels through ``n_between``
-    geometric means of neighbours, by Metropolis-adjusted Langevin moves, whose step sizes are found by other chains
-    before. The mean weight is an unbiased estimate of the integral at the smallest level; its standard error is that
-    of the mean of independent weights. Where it is above a half, the tail of the weights was not seen: take more steps.
+    Chains start at exact draws of the Gaussian that the widest level is close to, and go down the levels through
+    ``n_between`` geometric means of neighbouring densities, by Metropolis-adjusted Langevin moves. Pilot chains set the
+    step sizes beforehand. The mean weight is an unbiased estimate of the integral at the smallest level; its standard
+    error is that of the mean of independent weights. If it is above a half, the chains have missed the tail of the
+    weights: use more steps.
 
     Args:
         potential: One noise-level potential, not replicas.
-        like: A batch of which only type and event shape count.
-        rng: All randomness.
-        n_chains: Independent chains.
-        n_between: Densities between two levels.
-        n_moves: Moves at each of them.
+        like: A batch; only its dtype and event shape are used.
+        rng: Source of all randomness.
+        n_chains: Number of independent chains.
+        n_between: Number of densities between two levels.
+        n_moves: Number of moves at each of these densities.
     """
     if potential.reference.n != 1:
         raise InputError("annealed importance sampling takes one model at a time, not replicas")
@@ -198,16 +206,16 @@ def check_normaliser(
 ) -> Normaliser:
     """The integral by annealed importance sampling and, where events are up to three columns, by quadrature.
 
-    A potential around a reference that has no noise levels cannot be annealed: draws of the reference, half of them
-    blurred by its own spread, take the place of that.
+    A potential around a reference without noise levels cannot be annealed. There, importance sampling is used instead,
+    with draws of the reference, half of them blurred by its own spread.
 
     Args:
         potential: One noise-level potential or potential around a reference, not replicas.
-        like: As for :func:`annealed_integral`, like the arguments after it.
-        rng: All randomness.
-        n_chains: Independent chains.
-        n_between: Densities between two levels.
-        n_moves: Moves at each of them.
+        like: A batch; only its dtype and event shape are used.
+        rng: Source of all randomness.
+        n_chains: Number of independent chains of :func:`annealed_integral`.
+        n_between: Number of densities between two levels.
+        n_moves: Number of moves at each of these densities.
     """
     few = like.ndim == 2 and like.shape[1] <= QUADRATURE_COLUMNS
     if isinstance(potential, ReferencedPotential):
@@ -230,7 +238,7 @@ class _Path:
         self.places = [(i + 1) / n_between for i in range(potential.n_levels * n_between)]
 
     def move(self, x: Tensor, place: float, size: float, rng: Rng) -> tuple[Tensor, float]:
-        """A Metropolis-adjusted Langevin move that leaves the density at a place as it is; the share accepted."""
+        """A Metropolis-adjusted Langevin move that leaves the density at a place invariant, and the share accepted."""
         value, slope = self._value_and_slope(x, place)
         there = x + size * slope + math.sqrt(2 * size) * randn(x.shape, rng, x.dtype)
         value_there, slope_there = self._value_and_slope(there, place)
@@ -242,7 +250,7 @@ class _Path:
         return moved, float(accepted.float().mean())
 
     def gain(self, x: Tensor, before: float, place: float) -> Tensor:
-        """Log-density at a place less that at the one before."""
+        """Log-density at a place minus that at the place before."""
         rows = self._all(x)
         return rows @ (self._weights(place, x) - self._weights(before, x))
 

@@ -1,14 +1,14 @@
 """A tree of pairs of columns: whether values of a row go together, two at a time.
 
 Each column becomes a few bins: quantiles of a number, levels of a category. For two columns
-``r(a, b) = log[(n_ab + κ p_a p_b) / ((n + κ) p_a p_b)]`` says how much more often two bins come together than they
-would if the columns were independent; κ rows that are so keep rare pairs from saying much. The tree joins all columns
-by the pairs that know most of each other (Chow and Liu, 1968), and ``t = −Σ r`` over its edges is high where a row
-breaks what usually goes together.
+``r(a, b) = log[(n_ab + κ p_a p_b) / ((n + κ) p_a p_b)]`` measures how much more often two bins occur together than if
+the columns were independent; κ pseudo-rows of independent columns limit the influence of rare pairs. The tree connects
+all columns by the pairs with the most mutual information (Chow and Liu, 1968), and ``t = −Σ r`` over its edges is high
+for a row that breaks such a dependence.
 
-The field is ``−max(0, (t − q) / s)``, with q the 90 % quantile and s the standard deviation of t on held-out rows,
-judged by a tree of the other rows: it is silent about most rows, and finds those with a cell that belongs elsewhere.
-Steps of bins have no slope: its gradient is 0.
+The field is ``−max(0, (t − q) / s)``, with q the 90 % quantile and s the standard deviation of t on held-out rows, for
+which a tree of the other rows is used. It is 0 for most rows, and low for those with a value that does not fit the
+others. Bins make it piecewise constant, so its gradient is 0.
 """
 
 from __future__ import annotations
@@ -29,42 +29,42 @@ from nrf.networks import Shape
 from nrf.networks.base import size_of
 
 Span = tuple[int, int]
-"""First output of a column, and the one behind its last."""
+"""Index of a column's first output, and one past that of its last."""
 
 TAIL = 3.0
-"""Beyond so many standard deviations above the knee the logarithm counts."""
+"""Standard deviations above the knee beyond which only the logarithm of the distance counts."""
 LEAST_SPREAD = 0.02
-"""In nats: rows whose pairs are all alike say nothing about it."""
+"""Smallest standard deviation, in nats; rows whose pairs are all alike would give 0."""
 MOST_ROWS, MOST_CELLS = 100_000, 2**29
-"""Rows that a tree is fitted to, and rows times pairs of columns; more are drawn from."""
+"""Largest number of rows that a tree is fitted to, and of rows times pairs of columns; more rows are subsampled."""
 BEYOND = 1e30
-"""Where a cut stands that is not needed."""
+"""Value of a cut that is not needed."""
 MOST_BINS, MOST_LEVELS = 64, 1024
 SIGNS = 8
-"""Signs of a code that tell its bin."""
+"""Number of leading signs of a code that determine its bin."""
 
 
 @dataclass(frozen=True)
 class PairTree:
-    """What builds a tree of pairs, for rows whose columns are encoded by these outputs."""
+    """Configuration of a tree of pairs: the outputs that encode each column, and how columns are binned."""
 
     numbers: tuple[Span, ...] = ()
-    """Columns of numbers: one output each, or two with a flag of missing values behind it."""
+    """Numeric columns: one output each, or two if a flag of missing values follows."""
     categories: tuple[Span, ...] = ()
-    """Columns of levels: an output each, the largest of which is the row's; no level where none is above 0."""
+    """Categorical columns with one output per level: the largest is the row's level; no level if none is above 0."""
     codes: tuple[tuple[int, int, int], ...] = ()
-    """Columns of levels that are told by the signs of outputs from the first up to the second place; those from there
-    up to the third are as the outputs of a category. The first 8 signs tell bins."""
+    """Categorical columns ``(start, middle, stop)`` whose levels are encoded by the signs of the outputs from start to
+    middle; those from middle to stop are like the outputs of ``categories``. The first 8 signs determine the bin."""
     bins: int = 16
-    """Of a number, at most."""
+    """Largest number of bins of a numeric column."""
     levels: int = 256
-    """Of a category, the most frequent ones; the others share a bin."""
+    """Largest number of levels of a category with a bin each, the most frequent ones; the others share a bin."""
     kappa: float = 20.0
-    """Rows of independent columns that are added to those of a pair."""
+    """κ: number of pseudo-rows of independent columns that are added to each pair."""
     knee: float = 0.9
-    """Share of held-out rows about which the field says nothing."""
+    """Share of held-out rows for which the field is 0."""
     weight: float = 0.5
-    """Of the field beside others."""
+    """Weight of this field in a product with others."""
 
     def __post_init__(self) -> None:
         if not 2 <= self.bins <= MOST_BINS or not 1 <= self.levels <= MOST_LEVELS:
@@ -92,21 +92,21 @@ class PairTree:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Bins of each column: numbers, categories, codes; the first bin is that of no value."""
+        """Bins of each column: numbers, categories, codes; the first bin is that of missing values."""
         widths = [min(stop - start, self.levels) for start, stop in self.categories]
         widths += [2 ** min(SIGNS, signs - start) + stop - signs for start, signs, stop in self.codes]
         return (*(self.bins + 1 for _ in self.numbers), *(width + 1 for width in widths))
 
     def build(self, event_shape: Shape) -> PairField:
-        """The field, to be fitted."""
+        """The field, before it is fitted."""
         return PairField(event_shape, self)
 
 
 class PairField(nn.Module):
     """The field as a potential: 0 for most rows, lower where values do not go together.
 
-    Before it is fitted it is 0. Bins without a training row say nothing: what is new counts elsewhere.
-    Replicas each have a tree of their own, as one more dimension in front of all buffers.
+    Before it is fitted it is 0. Bins without a training row contribute 0, since other parts of a detector score values
+    that are new. Replicas each have a tree of their own, as one more dimension in front of all buffers.
 
     Args:
         event_shape: Shape of one row.
@@ -122,10 +122,10 @@ class PairField(nn.Module):
     """
 
     GROWS: ClassVar = {"ratios": -1}
-    """Which dimension of a buffer has the length of what was fitted."""
+    """The dimension of each buffer whose length depends on the fit."""
 
     cuts: Tensor
-    """Between the bins of each number, ascending."""
+    """Boundaries between the bins of each numeric column, ascending."""
     levels: Tensor
     """The bin of each output of a category."""
     edges: Tensor
@@ -152,12 +152,12 @@ class PairField(nn.Module):
 
     @torch.no_grad()
     def fit(self, learned: Tensor, held: Tensor, rng: torch.Generator) -> None:
-        """Learn the tree of all rows, and from where on it speaks.
+        """Fit the tree to all rows, and the quantile above which the field is not 0.
 
         Args:
-            learned: Rows.
-            held: Further rows, judged by the tree of the others.
-            rng: Draws among many rows.
+            learned: Training rows.
+            held: Held-out rows; a tree of the training rows alone gives their quantile and spread.
+            rng: Draws a subsample if there are many rows.
         """
         if not len(learned) or not len(held):
             raise InputError(f"pairs need rows and held-out rows, got {len(learned)} and {len(held)}")
@@ -170,7 +170,7 @@ class PairField(nn.Module):
 
     @torch.no_grad()
     def fit_tree(self, rows: Tensor, rng: torch.Generator) -> None:
-        """Learn bins, tree and ratios of rows."""
+        """Learn bins, tree and ratios from rows."""
         flat, sizes = rows.flatten(1).to(self.cuts), self.config.sizes
         n_pairs = len(sizes) * (len(sizes) - 1) // 2
         most = min(MOST_ROWS, max(1000, MOST_CELLS // n_pairs))
@@ -191,7 +191,7 @@ class PairField(nn.Module):
         self.ratios = torch.from_numpy(np.concatenate(tables)).to(self.cuts)
 
     def _fit_cuts(self, rows: Tensor) -> None:
-        """Halfway between two values, so that no rounding moves a value to another bin."""
+        """Put cuts halfway between two values, so that no rounding moves a value to another bin."""
         self.cuts.fill_(BEYOND)
         for place, (start, stop) in enumerate(self.config.numbers):
             values = rows[:, start]
@@ -205,7 +205,7 @@ class PairField(nn.Module):
             self.cuts[place, : len(between)] = torch.from_numpy(between).to(self.cuts)
 
     def _fit_levels(self, rows: Tensor) -> None:
-        """The most frequent levels have bins of their own."""
+        """Give the most frequent levels bins of their own."""
         end = 0
         for start, stop in self.config.categories:
             width = stop - start
@@ -232,17 +232,17 @@ class PairField(nn.Module):
         return -torch.where(beyond > TAIL, TAIL + torch.log1p((beyond - TAIL).clamp_min(0)), beyond).flatten()
 
     def gradient(self, x: Tensor) -> Tensor:
-        """``∇u``: 0, between the steps."""
+        """``∇u``: 0, since the field is piecewise constant."""
         return torch.zeros_like(x)
 
     def unlikeliness(self, x: Tensor) -> Tensor:
-        """``t``, ``(replicas, rows)``."""
+        """The statistic ``t`` of rows, ``(replicas, rows)``."""
         points = apart(x.flatten(1), self.n)
         parts = [buffer.view(self.n, *one) for buffer, one in self._buffers_of_one()]
         return torch.stack([self._of_one(*each) for each in zip(points, *parts, strict=True)])
 
     def stacked(self, fields: Sequence[Self]) -> Self:
-        """Those of all replicas; tables are as long as the longest."""
+        """Stack the modules of all replicas into one; shorter tables are padded to the longest."""
         together = copy.deepcopy(self)
         together.n = len(fields)
         longest = max(len(one.ratios) for one in fields)
@@ -272,7 +272,7 @@ class PairField(nn.Module):
         areas = sizes.prod(1)
         places = bins.index_select(0, edges[:, 0]).mul_(sizes[:, 1:]).add_(bins.index_select(0, edges[:, 1]))
         places.add_((areas.cumsum(0) - areas)[:, None])
-        # In doubles, so that the order of the sum leaves no trace, however many rows there are.
+        # In doubles, so that the result does not depend on the order of the sum, however many rows there are.
         return -ratios.take(places).sum(0, dtype=torch.float64).to(points)
 
     def _bins(self, rows: Tensor, cuts: Tensor, levels: Tensor) -> Tensor:
@@ -303,16 +303,16 @@ class PairField(nn.Module):
         self._require_sound()
 
     def _require_sound(self) -> None:
-        """Whatever looks up a value finds one."""
+        """Check that every lookup finds a value."""
         sizes, edges = self.edges.new_tensor(self.config.sizes), self.edges
         end = 0
         for start, stop in self.config.categories:
             own = self.levels[..., end : end + stop - start]
             end += stop - start
             if bool((own < 0).any()) or bool((own > min(stop - start, self.config.levels)).any()):
-                raise InputError("a level of the tree of pairs has a bin that there is not")
+                raise InputError("a level of the tree of pairs has a bin that does not exist")
         if bool((edges < 0).any()) or bool((edges >= len(sizes)).any()):
-            raise InputError("the tree of pairs joins columns that there are not")
+            raise InputError("the tree of pairs joins columns that do not exist")
         if self.is_fitted and int(sizes[edges].prod(-1).sum(-1).max()) > self.ratios.shape[-1]:
             raise InputError("the tree of pairs lacks some of its ratios")
 
@@ -321,7 +321,7 @@ Counts = npt.NDArray[np.float64]
 
 
 def _n_below(values: Tensor, cuts: Tensor) -> Tensor:
-    """How many of its cuts each value is above, ``(columns, rows)``; faster than a search where these are few."""
+    """Number of cuts of its column below each value, ``(columns, rows)``; faster than a search among few cuts."""
     found = torch.zeros(values.shape, dtype=torch.uint8, device=values.device)
     above = torch.empty(values.shape, dtype=torch.bool, device=values.device)
     for cut in cuts.T:
@@ -330,7 +330,7 @@ def _n_below(values: Tensor, cuts: Tensor) -> Tensor:
 
 
 def _coded(signs: Tensor, others: Tensor) -> Tensor:
-    """The bin of a code: that of its first signs, of what is beside them if there is, or 0 where all is 0."""
+    """The bin of a code: of its first signs, or of the outputs after the signs if one is above 0; 0 if all are 0."""
     signs = signs[:, :SIGNS]
     powers = 2 ** torch.arange(signs.shape[1], device=signs.device)
     found = torch.where(signs[:, 0] == 0, 0, ((signs > 0) * powers).sum(1) + 1)
@@ -341,33 +341,33 @@ def _coded(signs: Tensor, others: Tensor) -> Tensor:
 
 
 def _largest(outputs: Tensor) -> tuple[Tensor, Tensor]:
-    """The place of the largest output of each row, of equal ones the first, and whether it is above 0."""
+    """The index of the largest output of each row (ties go to the first), and whether it is above 0."""
     best = outputs.argmax(1)
     return best, outputs.gather(1, best[:, None])[:, 0] > 0
 
 
 def _pair(bins: npt.NDArray[np.int64], shares: Sequence[Counts], i: int, j: int) -> tuple[Counts, Counts]:
-    """How many rows are in each bin of two columns, and the share that would be if these were independent."""
+    """Number of rows in each pair of bins of two columns, and their share if the columns were independent."""
     shape = len(shares[i]), len(shares[j])
     counts = np.bincount(bins[i] * shape[1] + bins[j], minlength=shape[0] * shape[1]).reshape(shape)
     return counts.astype(np.float64), np.outer(shares[i], shares[j])
 
 
 def _ratios(counts: Counts, expected: Counts, kappa: float) -> Counts:
-    """``r``, and 0 for bins that no row was in."""
+    """``r``, and 0 for bins without a row."""
     e = np.where(expected > 0, expected, 1.0)
     return np.where(expected > 0, np.log((counts + kappa * e) / ((counts.sum() + kappa) * e)), 0.0)
 
 
 def _information(counts: Counts, expected: Counts, kappa: float) -> float:
-    """Mean ``r`` of the rows, each left out of what it is judged by."""
+    """Mean ``r`` of the rows, each left out of the counts that its own ``r`` is computed from."""
     there = counts > 0
     c, e = counts[there], expected[there]
     return float((c * np.log((c - 1 + kappa * e) / ((c.sum() - 1 + kappa) * e))).sum() / c.sum())
 
 
 def _widest_tree(information: Counts) -> list[Span]:
-    """The pairs that join all columns and have the greatest sum; of equal ones the first (Prim)."""
+    """The maximum spanning tree (Prim): pairs that connect all columns with the greatest sum; ties go to the first."""
     best, other = information[0].copy(), np.zeros(len(information), dtype=np.int64)
     left = np.arange(len(information)) > 0
     edges = []

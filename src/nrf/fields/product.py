@@ -17,14 +17,14 @@ from nrf.seeds import Rng
 
 
 class ProductField(nn.Module):
-    """Several fields, multiplied, each to the power of its weight.
+    """The product of several fields, each to the power of its weight.
 
-    Each was learned by itself. As a module it is a potential, so whatever takes one takes this one: samplers, targets,
-    explanations. Until :meth:`normalise` has found Z, it counts as 1.
+    The fields are learned separately. As a module the product is a potential, so it can be used wherever a potential
+    can: in samplers, targets and explanations. Until :meth:`normalise` has found Z, 1 is used in its place.
 
     Args:
         experts: Potentials: networks, references (which are potentials, too), or products.
-        weights: One for each, not negative; one half each multiplies two fields evenly.
+        weights: One per expert, not negative; one half each gives two fields equal weight.
 
     Example:
         >>> from nrf.fields.references import GaussianReference
@@ -90,9 +90,9 @@ class ProductField(nn.Module):
 
         Args:
             measure: A fitted reference, such as an expert.
-            rng: All randomness.
-            n_draws: Draws in all.
-            sigmas: The noises that the reference is blurred by, in equal shares of the draws.
+            rng: Source of all randomness.
+            n_draws: Total number of draws.
+            sigmas: Noise levels that the reference is blurred by, each in an equal share of the draws.
 
         Returns:
             Z with the standard error of its logarithm.
@@ -105,18 +105,18 @@ class ProductField(nn.Module):
         return found
 
     def set_normaliser(self, log_value: float) -> None:
-        """Take this as log Z, found before."""
+        """Set log Z to a value that was found before."""
         self.log_normaliser.fill_(log_value)
         self.known.fill_(True)
 
     def revise(self, x: Tensor, sampler: Sampler, n_steps: int, rng: Rng) -> Tensor:
-        """Rows moved by steps of any sampler along this field.
+        """Move rows by sampler steps along this field.
 
         Args:
-            x: Where chains begin.
+            x: Where the chains start.
             sampler: Any sampler.
-            n_steps: How many steps.
-            rng: All randomness.
+            n_steps: Number of steps.
+            rng: Source of all randomness.
         """
         with frozen(self):
             return run(sampler, (x,), _Target(self), n_steps, rng).position[0]
@@ -130,7 +130,7 @@ class ProductField(nn.Module):
 
 
 class _Target:
-    """The product as samplers climb it."""
+    """The product as the target of a sampler."""
 
     exact = True
 

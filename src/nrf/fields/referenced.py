@@ -1,8 +1,8 @@
-"""Fields around a reference: ``log p(x) = log r(x) + λ u(x) − log Z``, with ``u`` a network that is bounded.
+"""Fields around a reference: ``log p(x) = log r(x) + λ u(x) − log Z``, with a bounded network ``u``.
 
-The network learns what the reference does not know. It is bounded by ``c tanh(u / c)``, so ``log p`` is nowhere farther
-than ``2 λ c`` from ``log r``: where no row has ever been, the field is the reference's. It is learned with λ = 1 by any
-learner of fields; afterwards :func:`choose_strength` asks held-out rows how much of it holds.
+The network learns the difference between the data and the reference. It is bounded by ``c tanh(u / c)``, so ``log p``
+is nowhere farther than ``2 λ c`` from ``log r``: far from all rows, the field is that of the reference. Any learner of
+fields trains it with λ = 1; afterwards :func:`choose_strength` sets λ by held-out rows.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ else:
 STRENGTHS = tuple(i / 20 for i in range(21))
 """Values of λ that are compared."""
 NETWORK_ROWS = 2000
-"""Rows that a network inside starts from, at most."""
+"""Largest number of rows for the data-dependent initialisation of the network."""
 
 
 class Tilt(nn.Module):
     """``λ c tanh(u / c) − log Z``, for one level or several.
 
     Args:
-        bound: c; not bounded if not given.
-        n_levels: Normalisers that there are.
+        bound: The bound c; none if not given.
+        n_levels: Number of levels; each has a normaliser.
     """
 
     strength: Tensor
@@ -57,7 +57,7 @@ class Tilt(nn.Module):
         self.register_buffer("known", torch.zeros((), dtype=torch.bool))
 
     def forward(self, raw: Tensor) -> Tensor:
-        """Of the network's outputs ``(n, levels)``."""
+        """Apply the tilt to the network's outputs ``(n, levels)``."""
         shift = self.log_normaliser.view(self.n, 1, -1)
         return (self._strength * apart(self.bounded(raw), self.n) - shift).flatten(0, 1)
 
@@ -66,18 +66,18 @@ class Tilt(nn.Module):
         return raw if self.bound is None else self.bound * torch.tanh(raw / self.bound)
 
     def slope(self, raw: Tensor) -> Tensor:
-        """The derivative, ``(n, levels)``."""
+        """The derivative with respect to the network's outputs, ``(n, levels)``."""
         inner = torch.ones_like(raw) if self.bound is None else 1 - torch.tanh(raw / self.bound).square()
         return (self._strength * apart(inner, self.n)).flatten(0, 1)
 
     def reset(self) -> None:
-        """As before training is: λ = 1, Z unknown."""
+        """Return to the state before training: λ = 1, Z unknown."""
         self.strength.fill_(1.0)
         self.log_normaliser.zero_()
         self.known.fill_(False)
 
     def stacked(self, tilts: Sequence[Self]) -> Self:
-        """Those of all replicas."""
+        """Stack the modules of all replicas into one."""
         together = copy.deepcopy(self)
         together.n = len(tilts)
         for name, _ in self.named_buffers():
@@ -92,14 +92,14 @@ class Tilt(nn.Module):
 class ReferencedPotential(nn.Module):
     """``log r(x) + λ c tanh(u(x) / c) − log Z`` as a potential, for any learner that takes one.
 
-    Until :func:`choose_strength` or :func:`normalise` has found Z, it counts as 1 and the potential is known up to
-    a constant.
+    Until :func:`choose_strength` or :func:`normalise` has found Z, 1 is used in its place, and the potential is known
+    up to a constant.
 
     Args:
         network: ``u``, with or without a gradient in closed form.
-        measure: ``r``.
-        bound: c; not bounded if not given.
-        bias_spread: Of the network's own data-dependent initialisation; it has none if not given.
+        measure: The reference ``r``.
+        bound: The bound c; none if not given.
+        bias_spread: Spread of biases in the network's data-dependent initialisation, which is skipped if not given.
 
     Example:
         >>> from nrf.networks import MLPPotential
@@ -132,7 +132,7 @@ class ReferencedPotential(nn.Module):
         return bool(self.tilt.known.all())
 
     def outputs(self, x: Tensor) -> Tensor:
-        """What the network says before it is bounded, ``(n, 1)``."""
+        """Outputs of the network before they are bounded, ``(n, 1)``."""
         out: Tensor = self.network(x)
         return out[:, None]
 
@@ -153,7 +153,7 @@ class ReferencedPotential(nn.Module):
 
         Args:
             x: Training rows, all of them; the network starts from some.
-            rng: All randomness; one of seed 0 if not given.
+            rng: Source of all randomness; one of seed 0 if not given.
         """
         rng = stream(0, "reference") if rng is None else rng
         self.measure.fit(x, rng)
@@ -165,14 +165,14 @@ class ReferencedPotential(nn.Module):
 class ReferencedLevels(NoiseLevelPotential):
     """``u(x, σ_k) = log r_{σ_k}(x) + λ c tanh(r_k(x) / c) − log Z_k``: a noise-level potential around any reference.
 
-    The Gaussian of a noise-level potential stays: rows are scaled by it, and the widest level is compared with it.
+    The Gaussian of a noise-level potential is kept: it scales the rows, and the widest level is compared with it.
 
     Args:
-        body: ``(n, *event)`` to ``(n, levels)``.
-        sigmas: Noise of each level, rising.
+        body: The network, ``(n, *event)`` to ``(n, levels)``.
+        sigmas: Noise of each level, ascending.
         reference: The Gaussian.
-        measure: ``r``.
-        bound: c; not bounded if not given.
+        measure: The reference ``r``.
+        bound: The bound c; none if not given.
     """
 
     def __init__(
@@ -195,19 +195,19 @@ class ReferencedLevels(NoiseLevelPotential):
         if not isinstance(level, int):
             return super().forward(x, level)
         known = self.measure.log_density(x, self.sigmas[level])  # of one level only
-        if not self.training and not bool(self.tilt.strength.any()):  # nor is the network asked in vain
+        if not self.training and not bool(self.tilt.strength.any()):  # λ = 0, so the network is not needed
             shift = self.tilt.log_normaliser.view(self.tilt.n, 1, -1)[:, :, level]
             return (apart(known, self.tilt.n) - shift).flatten()
         tilt: Tensor = self.tilt(self.outputs(x))
         return known + tilt[:, level]
 
     def levels(self, x: Tensor, own: Tensor | None = None) -> Tensor:
-        """The potential at every level; kernels that :meth:`ReferenceMeasure.own` found may be left out."""
+        """The potential at every level, without the kernels in ``own`` (:meth:`ReferenceMeasure.own`), if given."""
         tilt: Tensor = self.tilt(self.outputs(x))
         return tilt + self.measure.log_densities(x, self.sigmas, own)
 
     def levels_to_learn(self, x: Tensor, level: Tensor, own: Tensor | None = None) -> Tensor:
-        """All levels as learning needs them: the reference has no parameters, so its part is not differentiated twice.
+        """All levels, for training: the reference has no parameters, so its part is not differentiated twice.
 
         Values are those of :meth:`levels`, and so is the first derivative in x of each row's own level. The reference
         adds nothing to other levels' derivatives, nor to second ones.
@@ -215,12 +215,12 @@ class ReferencedLevels(NoiseLevelPotential):
         there = x.detach()
         known = self.measure.log_densities(there, self.sigmas, own)
         slope = self.measure.gradient(there, x.new_tensor(self.sigmas)[level], own)
-        line = ((x - there) * slope).flatten(1).sum(1)  # 0, with the reference's slope
+        line = ((x - there) * slope).flatten(1).sum(1)  # the value 0, with the reference's gradient
         tilt: Tensor = self.tilt(self.outputs(x))
         return (tilt + known).scatter_add(1, level[:, None], line[:, None])
 
     def outputs(self, x: Tensor) -> Tensor:
-        """What the network says before it is bounded, ``(n, levels)``."""
+        """Outputs of the network before they are bounded, ``(n, levels)``."""
         out: Tensor = self.body(self.reference.scaled(x))
         return out.to(x.dtype)
 
@@ -236,7 +236,7 @@ class ReferencedLevels(NoiseLevelPotential):
             return slope.reshape(x.shape) + self.measure.gradient(x, sigma)
 
     def start_from(self, x: Tensor, rng: torch.Generator | None = None) -> None:
-        """Fit the Gaussian and the reference to rows; all randomness is ``rng``'s, one of seed 0 if not given."""
+        """Fit the Gaussian and the reference to rows; ``rng`` is one of seed 0 if not given."""
         super().start_from(x)
         self.measure.fit(x, stream(0, "reference") if rng is None else rng)
 
@@ -246,14 +246,14 @@ AnyReferenced = ReferencedPotential | ReferencedLevels
 
 @dataclass(frozen=True)
 class Referenced:
-    """A potential around a reference: what builds it, from any network of potentials."""
+    """Configuration of a potential around a reference, with any network of potentials."""
 
     network: NetworkChoice
     """The network; one with noise levels makes a noise-level potential."""
     reference: AnyReference = field(default_factory=MixtureReference)
     """The reference measure."""
     bound: float | None = 5.0
-    """The network says at most so many nats; not bounded if not given."""
+    """Largest output of the network, in nats; not bounded if not given."""
 
     @property
     def data_init(self) -> bool:
@@ -262,11 +262,11 @@ class Referenced:
 
     @property
     def bias_spread(self) -> float:
-        """That of the network inside is used there."""
+        """0: the network inside uses the one of its own settings."""
         return 0.0
 
     def build(self, event_shape: Shape) -> AnyReferenced:
-        """The potential, its reference to be fitted."""
+        """The potential, before its reference is fitted."""
         inner, measure = self.network.build(event_shape), self.reference.build(event_shape)
         if isinstance(inner, NoiseLevelPotential):
             return ReferencedLevels(inner.body, inner.sigmas, inner.reference, measure, self.bound)
@@ -276,14 +276,14 @@ class Referenced:
 
 @dataclass(frozen=True)
 class Choice:
-    """What held-out rows said."""
+    """The λ that held-out rows chose, and its gain."""
 
     strength: float
     """λ."""
     gain: float
-    """Nats per held-out row that the field has over its reference alone; 0 where the network is not used."""
+    """Nats per held-out row that the field gains over its reference alone; 0 where the network is not used."""
     standard_error: float
-    """Of the gain: from the rows, and from the draws that the normaliser was estimated by."""
+    """Standard error of the gain, from the rows and from the draws that the normaliser was estimated by."""
 
 
 def choose_strength(
@@ -294,18 +294,21 @@ def choose_strength(
     strengths: Sequence[float] = STRENGTHS,
     n_draws: int = 8192,
 ) -> Choice:
-    """Set λ to the value under which rows that nothing was learned from are most likely, and Z to what it is then.
+    """Set λ to the value under which held-out rows are most likely, and Z to the normaliser for that λ.
 
     ``Z(λ) = E_r[exp(λ u)]`` is the mean over exact draws of the reference. The likelihood is concave in λ, and λ = 0
     is the reference itself, so the field is never worse on these rows than its reference. A noise-level potential is
     judged at its smallest level, on rows blurred by that; all levels get their normalisers.
 
     Args:
-        potential: After training, one model.
+        potential: One model, after training; it is changed.
         rows: Held-out rows.
-        rng: All randomness.
+        rng: Source of all randomness.
         strengths: Values of λ, each from 0 to 1.
-        n_draws: Draws of the reference.
+        n_draws: Number of draws of the reference.
+
+    Returns:
+        λ, its gain and the standard error of that.
     """
     if len(rows) == 0 or not strengths or not all(0 <= one <= 1 for one in strengths):
         raise InputError("λ is chosen from values in [0, 1], by at least one held-out row")
@@ -319,11 +322,11 @@ def choose_strength(
 
 
 def best_strength(said: Tensor, drawn: Tensor, strengths: Sequence[float]) -> Choice:
-    """Of some values of λ the one under which held-out rows are most likely.
+    """The value of λ under which held-out rows are most likely, among some values.
 
     Args:
-        said: What the bounded network says at held-out rows.
-        drawn: And at draws of the reference.
+        said: Outputs of the bounded network at held-out rows.
+        drawn: Its outputs at draws of the reference.
         strengths: Values of λ.
     """
     gains = [float(one * said.mean()) - _log_mean(one * drawn) for one in strengths]
@@ -338,12 +341,15 @@ def best_strength(said: Tensor, drawn: Tensor, strengths: Sequence[float]) -> Ch
 
 
 def normalise(potential: AnyReferenced, rng: torch.Generator, *, n_draws: int = 8192) -> float:
-    """Find Z at the strength as it is, by exact draws of the reference; returns the standard error of log Z.
+    """Find Z at the current strength λ, by exact draws of the reference.
 
     Args:
-        potential: One model.
-        rng: All randomness.
-        n_draws: Draws of the reference.
+        potential: One model; its normaliser is set.
+        rng: Source of all randomness.
+        n_draws: Number of draws of the reference.
+
+    Returns:
+        The standard error of log Z.
     """
     strength = float(potential.tilt.strength)
     if strength == 0:  # the reference itself
@@ -357,7 +363,7 @@ def normalise(potential: AnyReferenced, rng: torch.Generator, *, n_draws: int = 
 
 
 def _outputs_of_draws(potential: AnyReferenced, n: int, rng: torch.Generator) -> list[Tensor]:
-    """What the bounded network says at draws of the reference, level by level."""
+    """Outputs of the bounded network at draws of the reference, level by level."""
     if potential.tilt.n != 1:
         raise InputError("a normaliser is found for one model at a time, not for replicas")
     found = []

@@ -1,8 +1,8 @@
 """Reference measures ``r(x)``: known densities that a field starts from, or is multiplied with.
 
 Each is a mixture of Gaussians of some kind (one, a few, or one at every anchor), so its log-density is normalised, it
-can be sampled exactly, and noise of size σ blurs it exactly: every variance grows by σ². What was fitted is held in
-buffers, so checkpoints hold it like weights. Rows may have any event shape; they are taken as flat vectors.
+can be sampled exactly, and noise of size σ blurs it exactly: every variance grows by σ². Fitted values are
+buffers, so checkpoints hold them like weights. Rows may have any event shape; they are taken as flat vectors.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from nrf.networks.levels import Reference
 from nrf.seeds import Rng, rand, randn
 
 CELLS = 2**19
-"""Distances of rows to anchors that are held at once."""
+"""Number of distances between rows and anchors that are in memory at once."""
 
 
 class ReferenceMeasure(nn.Module, ABC):
-    """What every reference has. As a module it is a potential: ``forward`` is the log-density.
+    """Base class of all references. As a module it is a potential: ``forward`` is the log-density.
 
     Args:
         event_shape: Shape of one row.
@@ -48,11 +48,11 @@ class ReferenceMeasure(nn.Module, ABC):
 
     @abstractmethod
     def fit(self, rows: Tensor, rng: torch.Generator) -> None:
-        """Learn from rows; all randomness comes from ``rng``."""
+        """Fit the reference to rows; all randomness comes from ``rng``."""
 
     @abstractmethod
     def log_densities(self, x: Tensor, sigmas: Sequence[float], own: Tensor | None = None) -> Tensor:
-        """``log r_σ(x)`` for every σ, ``(n, len(sigmas))``; ``own`` as :meth:`own` gives it is left out."""
+        """``log r_σ(x)`` for every σ, ``(n, len(sigmas))``; the kernels in ``own`` (:meth:`own`) are left out."""
 
     @abstractmethod
     def gradient(self, x: Tensor, sigma: float | Tensor = 0.0, own: Tensor | None = None) -> Tensor:
@@ -60,14 +60,14 @@ class ReferenceMeasure(nn.Module, ABC):
 
     @abstractmethod
     def sample(self, n: int, rng: Rng, sigma: float = 0.0) -> Tensor:
-        """``n`` exact draws of ``r_σ``; of replicas, in all."""
+        """``n`` exact draws of ``r_σ``; with replicas, of all of them together."""
 
     def log_density(self, x: Tensor, sigma: float = 0.0, own: Tensor | None = None) -> Tensor:
         """``log r_σ(x)``, one number per row."""
         return self.log_densities(x, (sigma,), own)[:, 0]
 
     def own(self, rows: Tensor) -> Tensor | None:
-        """For each row the place of the kernel that stands at that very row, or −1; none where there are no kernels."""
+        """The index of the kernel centred at exactly each row, or −1; ``None`` for references without kernels."""
         return None
 
 
@@ -118,7 +118,7 @@ class Components(ReferenceMeasure):
     """
 
     GROWS: ClassVar = {"means": -2, "variances": -2, "log_weights": -1}
-    """Which dimension of a buffer has the length of what was fitted, the same for all."""
+    """The dimension of each buffer whose length depends on the fit; that length is the same for all."""
 
     centre: Tensor
     rotation: Tensor
@@ -137,12 +137,12 @@ class Components(ReferenceMeasure):
         self.register_buffer("log_weights", torch.zeros(1))
 
     def keep(self, **tensors: Tensor) -> None:
-        """Take these as the buffers, in the type that the measure has."""
+        """Set buffers to these values, in the dtype of the measure."""
         for name, value in tensors.items():
-            setattr(self, name, value.to(self.centre).contiguous())  # as it is when it was stored, bit by bit
+            setattr(self, name, value.to(self.centre).contiguous())  # in memory as after loading
 
     def stacked(self, measures: Sequence[Self]) -> Self:
-        """Those of all replicas."""
+        """Stack the modules of all replicas into one."""
         sizes = {tuple(one.means.shape) for one in measures}
         if len(sizes) > 1:
             raise InputError(f"replicas need references of one size, got {sorted(sizes)}")
@@ -169,7 +169,7 @@ class Components(ReferenceMeasure):
         return shares @ (self._means * precisions) - points * (shares @ precisions)
 
     def _slope_at_each(self, points: Tensor, sigma: Tensor, own: Tensor | None) -> Tensor:
-        """The same with a σ for each row: ``rows × components × size`` numbers."""
+        """The same with a σ for each row; it needs ``rows × components × size`` numbers in memory."""
         variances = self._blurred(0.0)[:, None] + apart(sigma, self.n)[:, :, None, None] ** 2
         away = points[:, :, None] - self._means[:, None]
         logits = self._log_weights[:, None] - (away.square() / variances + torch.log(variances)).sum(3) / 2
@@ -340,7 +340,7 @@ class NoReference:
     """No reference: the network alone."""
 
     def build(self, event_shape: Shape) -> ReferenceMeasure:
-        """The measure, to be fitted."""
+        """The measure, before it is fitted."""
         return NoMeasure(event_shape)
 
 
@@ -352,28 +352,28 @@ class GaussianReference:
     """Full, or diagonal where there are too many columns for a matrix."""
 
     def build(self, event_shape: Shape) -> ReferenceMeasure:
-        """The measure, to be fitted."""
+        """The measure, before it is fitted."""
         return GaussianMeasure(event_shape, self.covariance)
 
 
 @dataclass(frozen=True)
 class MixtureReference:
-    """A mixture of Gaussians: first with one covariance for all, then each with variances along the axes of that."""
+    """A mixture of Gaussians by EM: first with one covariance for all, then with variances of each along its axes."""
 
     n_components: int = 40
-    """At most so many."""
+    """Largest number of components."""
     max_rows: int = 5000
-    """Rows that EM sees, drawn from those given."""
+    """Largest number of rows that EM uses, drawn at random."""
     min_rows: int = 20
-    """Rows per component that there must be; fewer components are taken else."""
+    """Fewest rows per component; with fewer rows, fewer components are fitted."""
     ridge: float | None = None
-    """Added to the common covariance, as a share of the columns' mean variance. If not given, the one of a few under
-    which a fifth of the rows, held out for that, is most likely: narrow modes need little, few rows in many columns
-    more."""
+    """Added to the common covariance, as a share of the columns' mean variance. If not given, one of a few values,
+    chosen by the likelihood of a held-out fifth of the rows: narrow modes need a small one, few rows in many columns a
+    larger one."""
     diagonal_share: float = 0.1
-    """How far the common covariance is shrunk to its diagonal."""
+    """How far the common covariance is shrunk towards its diagonal, from 0 to 1."""
     prior_rows: float = 10.0
-    """Rows that the common variance counts for in a component's own ones."""
+    """Number of rows that the common variance counts for in a component's own variances."""
 
     def __post_init__(self) -> None:
         if min(self.n_components, self.max_rows, self.min_rows) < 1:
@@ -383,7 +383,7 @@ class MixtureReference:
             raise InputError("ridge and prior_rows must be positive, diagonal_share from 0 to 1")
 
     def build(self, event_shape: Shape) -> ReferenceMeasure:
-        """The measure, to be fitted."""
+        """The measure, before it is fitted."""
         return MixtureMeasure(event_shape, self)
 
 
@@ -392,16 +392,16 @@ class KernelReference:
     """A kernel estimate: one Gaussian at each anchor."""
 
     n_anchors: int = 2000
-    """At most so many rows are kept as anchors."""
+    """Largest number of rows that are kept as anchors."""
     bandwidth: float | None = None
-    """Of the kernels; by leave-one-out likelihood if not given."""
+    """Bandwidth of the kernels; chosen by leave-one-out likelihood if not given."""
 
     def __post_init__(self) -> None:
         if self.n_anchors < 2 or (self.bandwidth is not None and not 0 < self.bandwidth < math.inf):
             raise InputError(f"n_anchors ≥ 2 and bandwidth > 0 are needed, got {self.n_anchors} and {self.bandwidth}")
 
     def build(self, event_shape: Shape) -> KernelMeasure:
-        """The measure, to be fitted."""
+        """The measure, before it is fitted."""
         return KernelMeasure(event_shape, self)
 
 

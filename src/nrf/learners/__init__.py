@@ -1,4 +1,4 @@
-"""Learners by name. A new one is a file here and a line in ``LEARNERS``; the contract tests pick it up."""
+"""Learners by name. To add one, write a file here and a line in ``LEARNERS``; the contract tests pick it up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a learner is: a configuration that builds it, a pair of networks it owns, one update at a time."""
+"""Base classes of learners: a learner is built by a configuration, owns networks, and updates them batch by batch."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OptimizerName = Literal["adam", "rmsprop"]
 
 
 class Learner(ABC):
-    """Owns its modules and optimisers, for the order of updates *is* the algorithm.
+    """Base class of all learners. A learner owns its modules and optimisers: the order of updates *is* the algorithm.
 
     ``modules`` is everything a checkpoint must hold; a module without trained parameters needs no optimiser.
     """
@@ -41,30 +41,38 @@ class Learner(ABC):
 
     @abstractmethod
     def update(self, batch: Tensor, rng: Rng) -> Metrics:
-        """One iteration on one batch of data; all randomness comes from ``rng``."""
+        """Run one iteration on one batch of data.
+
+        Args:
+            batch: Rows of data, ``(n, *event)``.
+            rng: Source of all randomness.
+
+        Returns:
+            Named scalars of the iteration.
+        """
 
     def compile(self) -> bool:
-        """Compile what can be; False if there is nothing. Results stay equal but for rounding."""
+        """Compile whatever can be compiled, and return whether anything can. Results differ by rounding only."""
         return False
 
 
 @dataclass(frozen=True)
 class LearnerConfig(ABC):
-    """What every learner's configuration has: the optimisers of both networks."""
+    """Base class of all learners' configurations, with the optimisers of both networks."""
 
     optimizer: OptimizerName = "adam"
     """Optimiser of both networks."""
     betas: tuple[float, float] = (0.5, 0.9)
     """Adam's (β1, β2); RMSprop takes them as momentum and smoothing."""
     generator_betas: tuple[float, float] | None = None
-    """The same of all networks but the potential; the potential's if not given."""
+    """The same for all networks but the potential; those of the potential if not given."""
     potential_lr: float = 1e-3
     """Learning rate of the potential."""
     generator_lr: float = 1e-3
     """Learning rate of the generator."""
 
     generator_optional: ClassVar[bool] = False
-    """Whether a learning rate of 0 may leave the generator as it is."""
+    """Whether the generator's learning rate may be 0, which leaves it untrained."""
 
     def __post_init__(self) -> None:
         rests = self.generator_optional and self.generator_lr == 0
@@ -76,7 +84,7 @@ class LearnerConfig(ABC):
         self.check_betas()
 
     def check_betas(self) -> None:
-        """Both must be shares."""
+        """Require betas in [0, 1)."""
         for name in ("betas", "generator_betas"):
             betas = getattr(self, name)
             if betas is not None and not all(0 <= beta < 1 for beta in betas):
@@ -91,7 +99,14 @@ class LearnerConfig(ABC):
 
     @abstractmethod
     def build(self, potential: nn.Module, generator: LatentGenerator, sampler: Sampler, revision: Revision) -> Learner:
-        """The learner of these networks; one that does not sample leaves the last two alone."""
+        """Build the learner of these networks.
+
+        Args:
+            potential: ``u``.
+            generator: ``q(x, h)``.
+            sampler: Any sampler; a learner that does not sample ignores it.
+            revision: Target and length of the revision; ignored likewise.
+        """
 
 
 class PairLearner(Learner):
@@ -101,7 +116,7 @@ class PairLearner(Learner):
         potential: ``u``.
         generator: ``q(x, h)``.
         config: The optimisers' settings.
-        more: Further modules with the learning rate of each; 0 for one that is only kept.
+        more: Further modules with the learning rate of each; 0 for one that is not trained.
     """
 
     def __init__(
@@ -121,14 +136,14 @@ class PairLearner(Learner):
         self.adopt({name: module for name, (module, _) in parts.items()})
 
     def adopt(self, modules: Mapping[str, nn.Module]) -> None:
-        """Own these modules, with fresh optimisers."""
+        """Take over these modules, with new optimisers."""
         self.modules = dict(modules)
         self.replicas = replicas_of(modules["potential"])
         self.__dict__.pop("optimizers", None)
 
     @cached_property
     def optimizers(self) -> dict[str, Optimizer]:  # type: ignore[override]
-        """One for each module that is trained; made when first asked for, as torch's import its compiler, a second."""
+        """One for each trained module; created on first use, since torch then imports its compiler for a second."""
         config = self._config
         return {
             name: make_optimizer(module, config.optimizer, self._rates[name], config.betas_of(name))
@@ -147,15 +162,19 @@ class PairLearner(Learner):
         return cast(LatentGenerator, self.modules["generator"])
 
     def samples(self, batch: Tensor, rng: Rng) -> Tensor:
-        """Samples such as the potential learns from beside a batch; nothing is learned here, and nothing kept."""
+        """Samples like those that the potential is trained on together with a batch; nothing is trained or stored."""
         with frozen(self.generator):
             return self.generator.propose(len(batch), rng)[0]
 
     def descend(self, loss: Tensor, *names: str) -> None:
         """Step the optimisers of these modules down the gradient of a loss.
 
-        With replicas a loss is the mean over all their rows, so that times their number is the sum of their losses:
-        each one's parameters feel their own.
+        With replicas, the loss is the mean over the rows of all of them. Times their number it is the sum of their
+        losses, so the parameters of each get the gradient of their own loss.
+
+        Args:
+            loss: The loss, a scalar.
+            names: Names of the modules.
         """
         for name in names:
             self.optimizers[name].zero_grad(set_to_none=True)
@@ -212,7 +231,7 @@ class SamplingLearner(PairLearner):
         return self.revise.is_compiled
 
     def shorten_steps(self, factor: float) -> None:
-        """Go on with a sampler whose steps are shorter by this factor."""
+        """Multiply the step sizes of the sampler by a factor."""
         latent = self.sampler.latent_step_size
         self.sampler = replace(
             self.sampler,
@@ -226,10 +245,13 @@ class SamplingLearner(PairLearner):
 
 
 def as_replicas(learners: Sequence[Learner]) -> Learner:
-    """One learner of which each one given is a replica; they must differ in their weights alone.
+    """Combine learners into one that trains all of them at once, as replicas.
 
     The parameters of all replicas are stacked (:func:`nrf.networks.stack`), so one update trains them all. It
     takes the batches of all, one after the other, and :class:`nrf.seeds.Streams`.
+
+    Args:
+        learners: The replicas; they must differ in their weights only.
     """
     first = learners[0]
     if len(learners) == 1:
@@ -241,7 +263,7 @@ def as_replicas(learners: Sequence[Learner]) -> Learner:
 
 
 def make_optimizer(module: nn.Module, name: OptimizerName, lr: float, betas: tuple[float, float]) -> Optimizer:
-    """An optimiser over the trained parameters; RMSprop takes momentum and smoothing from the same pair as Adam."""
+    """An optimiser over the trained parameters; RMSprop uses ``betas`` as momentum and smoothing."""
     parameters = [p for p in module.parameters() if p.requires_grad]
     if name == "adam":
         return Adam(parameters, lr=lr, betas=betas, fused=True)

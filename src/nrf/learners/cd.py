@@ -1,4 +1,4 @@
-"""Contrastive divergence: chains begin at the data.
+"""Contrastive divergence: chains start at the data.
 
 Reference:
     Hinton, "Training products of experts by minimizing contrastive divergence".
@@ -19,7 +19,7 @@ from nrf.samplers import Sampler
 
 @dataclass(frozen=True)
 class CDConfig(ContrastiveConfig):
-    """Chains begin at the rows of the batch."""
+    """Chains start at the rows of the batch."""
 
     def build(self, potential: nn.Module, generator: LatentGenerator, sampler: Sampler, revision: Revision) -> Learner:
         return Contrastive(potential, generator, sampler, revision, self)

@@ -1,7 +1,7 @@
-"""Learning a random field without a generator's help: contrastive divergence, with and without memory.
+"""Learning a random field without a generator: contrastive divergence, with and without memory.
 
-All three step the potential up the likelihood; they differ in where the sampler's chains begin. The generator of the
-pair is kept as it is.
+All three learners (CD, PCD, replay) step the potential up the likelihood; they differ in where the sampler's chains
+start. The generator of the pair is not trained.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from nrf.seeds import Rng, places
 
 @dataclass(frozen=True)
 class ContrastiveConfig(LearnerConfig):
-    """What the three have in common."""
+    """Settings that the three learners share."""
 
     generator_lr: float = 0.0
     """The generator is not trained."""
@@ -43,21 +43,21 @@ class ContrastiveConfig(LearnerConfig):
 
 
 def require_memory(chains: int, batch: int) -> None:
-    """An iteration moves as many different chains as the batch has rows."""
+    """Require a chain for each row of a batch, since an iteration moves as many different chains."""
     if batch > chains:
         raise InputError(f"the memory holds {chains} chains, fewer than a batch has rows ({batch}); enlarge it")
 
 
 class Contrastive(SamplingLearner):
-    """One iteration: begin chains, run the sampler on p(x), step the potential, keep what is to be kept.
+    """One iteration: start chains, run the sampler on p(x), step the potential, store the chains in memory.
 
     Args:
         potential: ``u``.
-        generator: Kept, not used.
+        generator: Stored, but not used.
         sampler: Any sampler of x.
         revision: Its target must be x.
         config: Losses and optimisers.
-        memory: Where chains are kept between iterations.
+        memory: Keeps chains between iterations; without one they start at the batch.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Contrastive(SamplingLearner):
 
     @property
     def memory(self) -> Memory | None:
-        """Where chains are kept, if they are."""
+        """The chains that are kept between iterations, if there are any."""
         return cast("Memory | None", self.modules.get("memory"))
 
     def samples(self, batch: Tensor, rng: Rng) -> Tensor:
@@ -99,12 +99,12 @@ class Contrastive(SamplingLearner):
 
 
 class Memory(nn.Module):
-    """Chains that outlive an iteration, as a buffer: checkpoints hold them like weights.
+    """Chains that are kept between iterations, as a buffer, so that checkpoints hold them like weights.
 
-    The first batch tells the shape of an event, so the buffer is made then; loading a checkpoint makes it, too.
+    The buffer is created with the first batch, which has the shape of an event, or when a checkpoint is loaded.
 
     Args:
-        size: How many chains are kept.
+        size: Number of chains.
     """
 
     chains: Tensor
@@ -118,21 +118,21 @@ class Memory(nn.Module):
 
     @abstractmethod
     def fresh(self, n: int, like: Tensor, rng: Rng) -> Tensor:
-        """``n`` chains that have no past."""
+        """``n`` new chains."""
 
     def begin(self, batch: Tensor, rng: Rng) -> tuple[Tensor, Tensor]:
-        """Starting points for as many chains as the batch has rows, and their places in memory."""
+        """Starting points, one per row of the batch, and their indices in memory."""
         if len(self.chains) == 0:
             self.chains = self.fresh(self.size, batch, rng)
         chosen = places(self.size, len(batch), rng, repeat=False)
         return self.chains[chosen], chosen
 
     def keep(self, chosen: Tensor, samples: Tensor) -> None:
-        """Put the chains back."""
+        """Store chains at their indices."""
         self.chains[chosen] = samples.detach()
 
     def stacked(self, memories: Sequence[Self]) -> Self:
-        """The memory of replicas: their chains one after the other."""
+        """One memory for all replicas: their chains one after the other."""
         together = copy.deepcopy(self)
         together.size = sum(memory.size for memory in memories)
         together.chains = torch.cat([memory.chains for memory in memories])

@@ -26,24 +26,24 @@ from nrf.seeds import Rng
 
 @dataclass(frozen=True)
 class ExclusiveConfig(LearnerConfig):
-    """The generator's samples stand for the model's; it descends −E[u] − H[q]."""
+    """The generator's samples take the place of the model's; the generator minimises −E[u] − H[q]."""
 
     control_weight: float = 0.0
     """Weight α_p of the potential control loss."""
     entropy: Literal["batch-norm", "variational"] = "batch-norm"
-    """How H[q] is raised: by the sum of log γ² over the generator's batch norm gains, or by a bound with a network
-    that reads codes back from samples."""
+    """How H[q] is estimated: by the sum of log γ² over the generator's batch norm gains, or by a lower bound with a
+    network that infers codes from samples."""
     entropy_weight: float = 0.01
-    """Weight of the entropy: 0.01 for the batch norm's in the released script; the bound itself has weight 1."""
+    """Weight of the entropy: the released script has 0.01 with batch norm gains; 1 is the variational bound itself."""
     inference_width: int = 128
-    """Units of the two hidden layers of that network."""
+    """Units of the two hidden layers of the network that infers codes."""
 
     def build(self, potential: nn.Module, generator: LatentGenerator, sampler: Sampler, revision: Revision) -> Learner:
         return Exclusive(potential, generator, self)
 
 
 class Exclusive(PairLearner):
-    """One iteration: draw from the generator, step the potential on it, step the generator against the new potential.
+    """One iteration: draw from the generator, step the potential on that, step the generator against the new potential.
 
     Args:
         potential: ``u``.
@@ -75,7 +75,7 @@ class Exclusive(PairLearner):
         return checked(metrics, batch=batch, generated_samples=samples)
 
     def _entropy(self, x: Tensor, h: Tensor) -> Tensor:
-        """The entropy up to a constant, or what stands for it."""
+        """The entropy up to a constant, or the sum over gains that replaces it."""
         if self.config.entropy == "batch-norm":
             gains = batch_norm_gains(self.generator)
             return torch.stack([gain.square().log().sum() for gain in gains]).sum() / self.replicas
@@ -90,7 +90,7 @@ def batch_norm_gains(module: nn.Module) -> list[Tensor]:
 
 
 def _inference(generator: LatentGenerator, width: int) -> nn.Module:
-    """A network from events to codes, of the sizes the generator has, where the generator is."""
+    """A network from events to codes, with the sizes and on the device of the generator."""
     device = next(generator.parameters()).device
     with torch.no_grad(), frozen(generator):
         size = generator(torch.zeros(2, generator.latent_dim, device=device)).flatten(1).shape[1]

@@ -1,8 +1,8 @@
-"""Revision without the wide side of a potential's first layer.
+"""A faster revision for potentials whose first layer is narrower than its input.
 
-Noise-free steps move x by combinations of the rows of the first weight W alone: x = x₀ + cW. The first layer's output
-is then that of x₀ plus c·WWᵀ, and the same sampler run on c with the gradient at that output gives the same x. Where
-the layer is narrower than its input, that is the smaller part of the arithmetic.
+Noise-free steps move x only by combinations of the rows of the first weight W: x = x₀ + cW. The first layer's output
+is then that of x₀ plus c·WWᵀ, and the same sampler, run on c with the gradient at that output, gives the same x with
+less arithmetic.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LINEAR = (SGLD, SGHMC, Langevin)
 
 
 def first_layer(potential: nn.Module, sampler: Sampler) -> nn.Linear | None:
-    """The layer, where revision through it is the same as revision of x, and shorter; else None."""
+    """The first layer, if revision through it gives the same as revision of x with less arithmetic; else None."""
     if type(sampler) not in LINEAR or sampler.temperature > 0 or sampler.box is not None:
         return None
     if not isinstance(potential, PlainPotential) or potential.confinement is not None:
@@ -34,7 +34,16 @@ def first_layer(potential: nn.Module, sampler: Sampler) -> nn.Linear | None:
 def revise_through(
     layer: nn.Linear, potential: nn.Module, sampler: Sampler, x: Tensor, n_steps: int, rng: Rng
 ) -> Tensor:
-    """Noise-free steps from x along the potential whose first layer is given."""
+    """Take noise-free steps from x along a potential, through its first layer.
+
+    Args:
+        layer: The potential's layer that :func:`first_layer` found.
+        potential: ``u``.
+        sampler: A sampler without noise.
+        x: Where the chains start.
+        n_steps: Number of steps.
+        rng: Passed on to the sampler, which draws nothing.
+    """
     assert isinstance(potential, PlainPotential)
     weight = layer.weight
     start = nn.functional.linear(x.flatten(1), weight, layer.bias)

@@ -26,10 +26,10 @@ Penalty = Callable[[nn.Module, Tensor, Tensor, Rng], Tensor]
 
 @dataclass(frozen=True)
 class AdversarialConfig(LearnerConfig):
-    """What all adversarial learners have."""
+    """Settings that all adversarial learners share."""
 
     n_critic: int = 1
-    """Steps of the discriminator for one of the generator, each on fresh samples and the same batch."""
+    """Steps of the discriminator per step of the generator, each with fresh samples and the same batch."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -39,7 +39,7 @@ class AdversarialConfig(LearnerConfig):
 
 @dataclass(frozen=True)
 class GANConfig(AdversarialConfig):
-    """The discriminator tells data from samples by log loss; the generator descends −log D."""
+    """The discriminator is trained by log loss to separate data from samples; the generator minimises −log D."""
 
     def build(self, potential: nn.Module, generator: LatentGenerator, sampler: Sampler, revision: Revision) -> Learner:
         return Adversarial(potential, generator, self, log_loss, lambda u: softplus(-u).mean())
@@ -49,12 +49,12 @@ class Adversarial(PairLearner):
     """Steps of the discriminator, then one of the generator.
 
     Args:
-        potential: The discriminator, before any squashing.
-        generator: Its proposals, mean and noise, are the samples.
+        potential: The discriminator, before a sigmoid.
+        generator: ``q(x, h)``; its proposals, with noise, are the samples.
         config: Optimisers and the number of discriminator steps.
         critic_loss: Loss of the discriminator from its values on data and on samples.
         generator_loss: Loss of the generator from the discriminator's values on its samples.
-        penalty: A further loss of the discriminator, of data and samples.
+        penalty: A further loss of the discriminator, from data and samples.
     """
 
     def __init__(

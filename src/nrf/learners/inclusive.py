@@ -26,7 +26,7 @@ class InclusiveConfig(LearnerConfig):
     """Alg. 1: propose, revise, then step both networks on the revised samples."""
 
     RETIRED: ClassVar[tuple[str, ...]] = ("proposal_statistics",)
-    """Fields that stored configurations may still have; there is one way now."""
+    """Fields of earlier versions, which are ignored in stored configurations."""
 
     control_weight: float = 0.0
     """Weight α_p of the potential control loss."""
@@ -34,8 +34,8 @@ class InclusiveConfig(LearnerConfig):
     """Train g by regression on revised pairs (Alg. 1), or by −u(g(h)) on fresh codes (the released CIFAR-10 script)."""
 
     data_noise: float = 0.0
-    """Standard deviation of Gaussian noise on data: the field of the smoothed data is learned. Columns with few values
-    have no density without it, and the potential would grow without bound."""
+    """Standard deviation of Gaussian noise that is added to the data, whose field is then that of the smoothed data.
+    Columns with few distinct values have no density without it, and the potential would grow without bound."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -48,20 +48,20 @@ class InclusiveConfig(LearnerConfig):
 
 @dataclass(frozen=True)
 class Proposal:
-    """Where chains begin, and which g made it: that of this iteration, for the revision and the regression, too."""
+    """Where the chains start, and what is needed to use the same g again for the revision and the regression."""
 
     x: Tensor
     h: Tensor
     mean: Tensor
     """g(h), with its graph if g learns from it."""
     statistics: Statistics
-    """Of batch norm, for when g is asked for other codes."""
+    """Batch norm statistics, to evaluate the same g at other codes."""
 
 
 class Inclusive(SamplingLearner):
     """One iteration: propose with the generator, revise with the sampler, then step both networks.
 
-    Batch norm in the generator has the statistics of the batch of proposals from the first pass to the last.
+    In all passes of an iteration, batch norm in the generator uses the statistics of the batch of proposals.
 
     Args:
         potential: ``u``.
@@ -88,7 +88,7 @@ class Inclusive(SamplingLearner):
 
     def compile(self) -> bool:
         found = super().compile()
-        # A potential with buffers changes them as it learns; the regression is what needs no second look at u.
+        # A potential with buffers changes them in training, and only the regression does not evaluate u a second time.
         if found and self.config.generator_loss == "regression" and not any(True for _ in self.potential.buffers()):
             weight = self.config.control_weight
             self._whole = Iteration(self.potential, self.generator, self.sampler, self.revision, weight)
@@ -115,7 +115,7 @@ class Inclusive(SamplingLearner):
         return _checked(metrics, batch, proposal.x, x, h)
 
     def propose(self, n: int, rng: Rng) -> Proposal:
-        """Samples of the generator as it is in training."""
+        """Draw ``n`` proposals of the generator in training mode."""
         h = self.generator.sample_latent(n, rng)
         with torch.set_grad_enabled(self.config.generator_loss == "regression"):
             mean, statistics = (self.generator(h), {}) if self.revision.target == "x" else pass_noted(self.generator, h)
@@ -125,7 +125,7 @@ class Inclusive(SamplingLearner):
         return Proposal(x, h, mean, statistics)
 
     def revised(self, proposal: Proposal, rng: Rng) -> tuple[Tensor, Tensor]:
-        """The proposal revised, by the g that made it."""
+        """Revise a proposal, with the g that it comes from."""
         with held(self.generator, proposal.statistics):
             return self.revise(proposal.x, proposal.h, rng)
 
@@ -134,7 +134,7 @@ class Inclusive(SamplingLearner):
         for name, parameters in whole.trained.items():
             for key, parameter in parameters.items():
                 gradient = found.gradients[name][key]
-                # Fused optimisers go by memory: a gradient must lie there in its parameter's order.
+                # Fused optimisers work on memory as it is: a gradient must have the strides of its parameter.
                 same = gradient.stride() == parameter.stride()
                 parameter.grad = gradient if same else torch.empty_like(parameter).copy_(gradient)
         for key, buffer in whole.buffers.items():
@@ -156,7 +156,7 @@ class Inclusive(SamplingLearner):
         return loss.detach()
 
     def _mean(self, proposal: Proposal, h: Tensor) -> Tensor:
-        """The proposal's g at other codes."""
+        """The proposal's g, evaluated at other codes."""
         with in_evaluation_mode(*batch_norms(self.generator).values()):
             return called_with(self.generator, proposal.statistics, {}, h)
 

@@ -1,8 +1,8 @@
 """One iteration of Alg. 1 as one compiled function: proposal, revision, and the gradients of both losses.
 
-Small networks spend more time on bookkeeping than on arithmetic: modules, graphs, one kernel an operation. Here all of
-it is a function of parameters, a batch and noise that was drawn before, in the order in which the steps one by one draw
-theirs, so that both give the same but for rounding. What is left outside are the optimisers.
+Small networks spend more time on bookkeeping than on arithmetic: modules, graphs, one kernel per operation. Here
+everything but the optimisers is one function of parameters, a batch and noise. The noise is drawn beforehand, in the
+same order as without compilation, so both ways give the same results up to rounding.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ Tensors = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class Iterated:
-    """What an iteration found; nothing has moved yet."""
+    """Results of an iteration, before any parameter is updated."""
 
     gradients: dict[str, Tensors]
-    """Of the trained parameters, by network and name."""
+    """Gradients of the trained parameters, by network and name."""
     statistics: Tensors
     """The generator's buffers as this iteration leaves them."""
     metrics: Tensors
@@ -64,7 +64,7 @@ class Iteration:
         self.potential, self.generator = potential, generator
         self.sampler, self.revision, self.control_weight = sampler, revision, control_weight
         self._still = Snapshot(potential), Snapshot(generator)
-        # Of these two the form alone counts: they are called with the generator's values.
+        # Only the structure of these two is used: they are called with the generator's values.
         self._trained, self._evaluated = copy.deepcopy(generator), copy.deepcopy(generator).eval()
         self._noted: Statistics = {}
         note_statistics(self._trained, self._noted)
@@ -73,15 +73,15 @@ class Iteration:
         self.buffers = dict(generator.named_buffers())
         self._compiled: dict[tuple[Any, ...], tuple[Callable[..., Iterated], list[Drawn]]] = {}
         self.works = True
-        """Whether the compiler has not failed so far."""
+        """False once the compiler has failed."""
 
     @torch.no_grad()
     def __call__(self, batch: Tensor, rng: Rng) -> Iterated | None:
-        """One iteration on a batch; None, with nothing drawn, where it cannot be compiled."""
+        """One iteration on a batch; None, with nothing drawn, if it cannot be compiled."""
         for snapshot in self._still:
             snapshot.refresh()
         batch = batch.contiguous()
-        # All that may change between calls. Checks of the compiler's own take an eighth of a small network's iteration.
+        # All that may change between calls. The compiler's own checks take an eighth of a small network's iteration.
         key = (batch.shape, batch.dtype, batch.device, self.potential.training, self.generator.training)
         if key not in self._compiled and not self._prepare(key, batch):
             return None
@@ -91,7 +91,7 @@ class Iteration:
         return steps(*self._state(), batch, h, noise, Tape.record(shapes, rng).draws)
 
     def _prepare(self, key: tuple[Any, ...], batch: Tensor) -> bool:
-        """Compile for batches like this one; False if it does not work, and then never again."""
+        """Compile for batches like this one; False if that fails, and it is not tried again then."""
         if not self.works:
             return False
         self._trained.train(self.generator.training)
@@ -109,7 +109,7 @@ class Iteration:
         return True
 
     def _state(self) -> tuple[Tensors, Tensors, Tensors]:
-        """What is trained of both networks, and the generator's buffers."""
+        """The trained parameters of both networks, and the generator's buffers."""
         of_u, of_q = ({name: p.detach() for name, p in part.items()} for part in self.trained.values())
         return of_u, of_q, self.buffers
 
@@ -159,7 +159,7 @@ class Iteration:
         return Iterated({"potential": gradients_u, "generator": gradients_q}, after, metrics, proposed, x, revised)
 
     def _of_batch(self, parameters: Tensors, buffers: Tensors, h: Tensor) -> tuple[Tensor, Statistics, Tensors]:
-        """g of a batch of codes, by which statistics that is, and the buffers afterwards."""
+        """g at a batch of codes, the batch norm statistics that it used, and the buffers afterwards."""
         after = {name: value.clone() for name, value in buffers.items()}
         mean = _called(self._trained, parameters | after, h)
         statistics = dict(self._noted)

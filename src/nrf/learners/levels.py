@@ -1,13 +1,13 @@
-"""Learning a field at many noise levels: denoising score matching, and telling the levels apart. No sampler is needed.
+"""Learning a field at many noise levels: denoising score matching, and classification of the levels.
 
-Of a row blurred by ``σ_k ε`` two things are asked. Where did it come from (the score), and which level was it (the
-classification)? The first gives the shape of each level's density, but not the weights of separate modes; the second
-ties the levels together, and all of them to one more class, a Gaussian whose density is known. So the outputs are
-log-densities in nats, with nothing left to normalise.
+No sampler is needed. For a row blurred by ``σ_k ε``, the network learns two things: where it came from (the score),
+and at which level it was blurred (the classification). The first gives the shape of each level's density, but not the
+weights of separate modes; the second ties the levels together, and all of them to one more class, a Gaussian whose
+density is known. So the outputs are log-densities in nats, with nothing left to normalise.
 
-Relatives: noise-conditional energies trained by denoising score matching (Li et al., "Learning Energy-Based Models in
-High-Dimensional Spaces with Multi-scale Denoising Score Matching"), telescoping density ratios (Rhodes et al.), and
-noise levels told apart by a classifier (Yadin et al., "Classification Diffusion Models").
+Related work: noise-conditional energies trained by denoising score matching (Li et al., "Learning Energy-Based Models
+in High-Dimensional Spaces with Multi-scale Denoising Score Matching"), telescoping density ratios (Rhodes et al.), and
+noise levels distinguished by a classifier (Yadin et al., "Classification Diffusion Models").
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ class LevelsConfig(InclusiveConfig):
     betas: tuple[float, float] = (0.9, 0.999)
     """Adam's (β1, β2)."""
     potential_lr: float = 2e-3
-    """Learning rate of the potential; let it fall to 0 by `--train.lr-final 0`."""
+    """Learning rate of the potential; let it fall to 0 with `--train.lr-final 0`."""
     generator_lr: float = 0.0
     """Learning rate of the generator; at 0 it is not trained, and nothing is sampled."""
     pairs: Literal["proposals", "flow"] = "proposals"
-    """Where the revision of a pair (x, h) begins: at the generator's proposal (Alg. 1), or where the probability flow
-    takes the code itself, read as a draw of the widest level. The flow reaches every mode, whatever g knows."""
+    """Where the revision of a pair (x, h) starts: at the generator's proposal (Alg. 1), or where the probability flow
+    takes the code itself, as a draw of the widest level. The flow reaches every mode, whatever g has learned."""
     score_weight: float = 1.0
     """Weight of denoising score matching."""
     level_weight: float = 1.0
     """Weight of the classification of levels."""
     likelihood_weight: float = 0.0
-    """Weight of maximum likelihood at the smallest level, on revised samples: a polish that costs a revision."""
+    """Weight of maximum likelihood at the smallest level, on revised samples: a refinement that costs a revision."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -76,13 +76,13 @@ class LevelsConfig(InclusiveConfig):
 
 
 class Levels(Inclusive):
-    """One iteration: step the potential on blurred rows; where asked for, propose, revise down the levels, step g.
+    """One iteration: step the potential on blurred rows; if configured, propose, revise down the levels, step g.
 
     Args:
         potential: A noise-level potential.
-        generator: ``q(x, h)``; kept as it is, unless it has a learning rate.
+        generator: ``q(x, h)``; trained if its learning rate is not 0.
         sampler: Any sampler.
-        revision: Target and length of the revision, and the level that it begins at.
+        revision: Target and length of the revision, and the level that it starts at.
         config: Losses and optimisers.
     """
 
@@ -105,11 +105,11 @@ class Levels(Inclusive):
 
     @property
     def field(self) -> NoiseLevelPotential:
-        """The potential, as one that has levels."""
+        """The potential, as a noise-level potential."""
         return require_levels(self.potential)
 
     def compile(self) -> bool:
-        """Nothing is: at 2 to 4 ms an iteration, a compiler's half minute is not won back."""
+        """Nothing is compiled: at 2 to 4 ms per iteration, that would not save the half minute that it takes."""
         return False
 
     def samples(self, batch: Tensor, rng: Rng) -> Tensor:
@@ -161,7 +161,7 @@ class Levels(Inclusive):
         return score_loss(score, noise, sigma), level_loss(u, levels, u_known, *by_known)
 
     def _levels(self, rows: Tensor, levels: Tensor, batch: Tensor, known: Tensor) -> Tensor:
-        """All levels of blurred and known rows; a reference leaves out the kernel that stands at a row itself."""
+        """All levels of blurred and known rows; a reference leaves out the kernel that is centred at a row itself."""
         field = self.field
         if not isinstance(field, ReferencedLevels):
             return field.levels(rows)
@@ -183,7 +183,7 @@ class Levels(Inclusive):
         return metrics | {"potential_loss": loss.detach()}
 
     def _flowed(self, h: Tensor, like: Tensor) -> Tensor:
-        """Where the flow takes codes, down to the level that the revision begins at."""
+        """Take codes along the probability flow, down to the level at which the revision starts."""
         field = self.field
         noise = h[:, : like[0].numel()].reshape(like.shape).to(like.dtype)
         with frozen(field), torch.autocast(h.device.type, enabled=False):
@@ -191,12 +191,12 @@ class Levels(Inclusive):
             return flow(field, widest, start=field.n_levels - 1, stop=self.revision.levels_of(field) - 1)
 
     def _from_widest(self, batch: Tensor, rng: Rng) -> Tensor:
-        """As many samples as a batch has rows, revised from draws of the widest level's Gaussian."""
+        """One sample per row of a batch, revised from draws of the widest level's Gaussian."""
         return self.revise(draw_widest(self.field, len(batch), batch, rng), batch.new_zeros(0), rng)[0]
 
 
 def _check_codes(generator: LatentGenerator, size: int) -> None:
-    """Codes that the flow can begin with: Gaussian, and at least as long as a row."""
+    """Require codes that the flow can start from: Gaussian, and at least as long as a row."""
     if generator.prior != "normal" or generator.latent_dim < size:
         raise InputError(
             f"pairs by the flow need codes of N(0, I) with a value for each of a row's {size}, got latent_dim "
@@ -205,7 +205,13 @@ def _check_codes(generator: LatentGenerator, size: int) -> None:
 
 
 def spread_levels(n: int, n_levels: int, replicas: int, rng: Rng) -> Tensor:
-    """A level for each of ``n`` rows: as even as can be, with one random number a replica.
+    """A level for each of ``n`` rows, spread as evenly as possible, with one random number per replica.
+
+    Args:
+        n: Number of rows, over all replicas together.
+        n_levels: Number of levels.
+        replicas: Number of replicas.
+        rng: Source of all randomness.
 
     Example:
         >>> levels = spread_levels(6, 3, 1, torch.Generator().manual_seed(0))

@@ -1,4 +1,4 @@
-"""Persistent contrastive divergence: chains go on where they stopped.
+"""Persistent contrastive divergence: chains continue where they stopped.
 
 Reference:
     Tieleman, "Training restricted Boltzmann machines using approximations to the likelihood gradient".
@@ -20,10 +20,10 @@ from nrf.seeds import Rng, places
 
 @dataclass(frozen=True)
 class PCDConfig(ContrastiveConfig):
-    """Chains begin where earlier ones ended; the very first at rows of data."""
+    """Chains start where earlier ones ended; the very first start at rows of data."""
 
     n_chains: int = 1000
-    """Chains that are kept; an iteration moves as many of them as the batch has rows."""
+    """Number of chains that are kept; an iteration moves one per row of the batch."""
 
     def require_batch(self, size: int) -> None:
         require_memory(self.n_chains, size)
@@ -33,7 +33,7 @@ class PCDConfig(ContrastiveConfig):
 
 
 class PersistentChains(Memory):
-    """Chains that began at rows of the first batch."""
+    """Chains that started at rows of the first batch."""
 
     def fresh(self, n: int, like: Tensor, rng: Rng) -> Tensor:
         rows = places(len(like), n, rng, repeat=True)

@@ -1,4 +1,4 @@
-"""Replay: most chains go on from a buffer, a few begin anew from noise.
+"""Replay: most chains continue from a buffer, a few restart from noise.
 
 Reference:
     Du & Mordatch, "Implicit generation and generalization with energy-based models" (IGEBM).
@@ -22,12 +22,12 @@ from nrf.seeds import Rng, rand
 
 @dataclass(frozen=True)
 class ReplayConfig(ContrastiveConfig):
-    """Chains begin in a buffer of earlier samples, a share of them at uniform noise."""
+    """Chains start at earlier samples from a buffer, a share of them at uniform noise."""
 
     buffer_size: int = 10_000
-    """Samples that are kept."""
+    """Number of samples in the buffer."""
     noise_share: float = 0.05
-    """Share of chains that begin anew."""
+    """Share of chains that restart from noise."""
     noise_range: tuple[float, float] = (-1.0, 1.0)
     """(low, high) of the noise: the range of the data."""
 
@@ -48,7 +48,7 @@ class ReplayConfig(ContrastiveConfig):
 
 
 class ReplayBuffer(Memory):
-    """Earlier samples, and noise in the place of some of them."""
+    """A buffer of earlier samples; some chains start from noise instead."""
 
     def __init__(self, size: int, noise_share: float, noise_range: tuple[float, float]) -> None:
         super().__init__(size)

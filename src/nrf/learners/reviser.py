@@ -1,4 +1,4 @@
-"""Revision as learners call it, step by step or compiled."""
+"""The revision as learners call it, step by step or compiled."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ Steps = Callable[[Tensor, Tensor, list[Tensor]], Revised]
 
 
 class Reviser:
-    """Revises with the networks as they are now.
+    """Revises samples with the current values of the networks.
 
-    Compiled, all steps are one function of position and noise, so the noise is drawn before, in the same order. Where
-    the compiler is missing or fails, the steps are taken one by one, and that is said once.
+    When compiled, all steps are one function of position and noise, so the noise is drawn beforehand, in the same
+    order. If the compiler is missing or fails, the steps are taken one by one, after one warning.
 
     Args:
         potential: ``u``.
@@ -36,7 +36,7 @@ class Reviser:
         revision: Target and length.
 
     Attributes:
-        diagnostics: What the sampler said about the chains of the last call, such as ``acceptance``.
+        diagnostics: The sampler's diagnostics of the last call, such as ``acceptance``.
     """
 
     diagnostics: dict[str, Tensor]
@@ -63,15 +63,20 @@ class Reviser:
         return self._snapshots is not None
 
     def compile(self) -> None:
-        """Compile at the next call, if it can be done."""
+        """Compile at the next call, if possible."""
         if self.can_compile and self.revision.n_steps > 0:
             self._snapshots = Snapshot(self.potential), Snapshot(self.generator)
 
     def __call__(self, x: Tensor, h: Tensor, rng: Rng) -> tuple[Tensor, Tensor]:
         """Revise ``(x, h)``.
 
-        Closed-form gradients of perceptrons are in full precision whatever surrounds the call, those of convolutions in
-        16 bits where products are; positions are in 32 bits always.
+        Under autocast, closed-form gradients of convolutions are computed in 16 bits; those of perceptrons are always
+        in full precision, and positions always in 32 bits.
+
+        Args:
+            x: Where the chains start.
+            h: Their codes.
+            rng: Source of all randomness.
         """
         half = torch.is_autocast_enabled(x.device.type)
         mixed = half and not hasattr(self.potential, "gradient")
@@ -97,7 +102,7 @@ class Reviser:
         if x.ndim != 4 or not hasattr(self.potential, "gradient"):
             with frozen(self.potential, self.generator):
                 return self.revision.revised(self.potential, self.generator, self.sampler, x, h, rng)
-        # Images and convolutions with the channels last: a quarter less time on processors.
+        # With the channels last, images and convolutions take a quarter less time on processors.
         self._still = self._still or Snapshot(self.potential)
         self._still.refresh()
         with frozen(self.generator):
@@ -107,7 +112,7 @@ class Reviser:
         return found._replace(x=found.x.contiguous())
 
     def _prepare(self, key: tuple[torch.Size, torch.Size], x: Tensor, h: Tensor) -> bool:
-        """Compile for positions of these shapes; False if it does not work, and then never again."""
+        """Compile for positions of these shapes; False if that fails, and it is not tried again then."""
         assert self._snapshots is not None
         potential, generator = (snapshot.copy for snapshot in self._snapshots)
         revision, sampler = self.revision, self.sampler
@@ -127,11 +132,12 @@ class Reviser:
 
 
 class Half(nn.Module):
-    """A potential with a closed form, held still, whose gradient is computed in 16 bits: 2.4 times as fast for nine
-    convolutions of 48 and 96 channels, where the processor has such products.
+    """A frozen potential whose closed-form gradient is computed in 16 bits.
+
+    This is 2.4 times as fast for nine convolutions of 48 and 96 channels, on processors with 16-bit products.
 
     Args:
-        potential: What is copied.
+        potential: The potential, which is copied.
 
     Example:
         >>> from nrf.networks import OneClassCNNPotential
@@ -161,11 +167,11 @@ def compiled_once(
 
     Args:
         function: What to compile.
-        example: Arguments.
-        what: The function in words, for the warning.
-        instead: What happens if it does not work, for the warning.
-        trusted: The caller sees to it that nothing the compiler relied on changes (shapes, strides, types, modes of
-            modules, numbers that are no tensors): calls are not checked for it.
+        example: Example arguments.
+        what: A name for the function, for the warning.
+        instead: What happens if compilation fails, for the warning.
+        trusted: Skip the compiler's checks at each call; the caller guarantees that nothing that it relied on changes
+            (shapes, strides, types, modes of modules, numbers that are not tensors).
     """
     options: dict[str, Any] | None = {"guard_filter_fn": torch.compiler.skip_all_guards_unsafe} if trusted else None
     compiled = torch.compile(_with_code_of_its_own(function), dynamic=False, options=options)
@@ -181,7 +187,7 @@ def compiled_once(
 
 
 def _with_code_of_its_own(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The same function, unknown to the compiler: it counts by code, and gives up after eight models of a process."""
+    """A copy with its own code object: the compiler counts per code object, and gives up after eight models."""
 
     def call(*args: Any) -> Any:
         return function(*args)

@@ -20,12 +20,12 @@ Target = Literal["x", "joint", "conditional"]
 
 
 class Revised(NamedTuple):
-    """What a revision gives.
+    """Result of a revision.
 
     Attributes:
         x: Revised events.
-        h: Their codes; as they were, where x alone is revised.
-        diagnostics: What the sampler says about its chains, such as ``acceptance`` (:meth:`Sampler.diagnostics`).
+        h: Their codes; unchanged if x alone is revised.
+        diagnostics: The sampler's diagnostics of its chains, such as ``acceptance`` (:meth:`Sampler.diagnostics`).
     """
 
     x: Tensor
@@ -37,7 +37,7 @@ class Revised(NamedTuple):
 class Revision:
     """How samples are revised, apart from the sampler itself.
 
-    The caller holds the models still with :func:`nrf.models.frozen`.
+    The caller freezes the models with :func:`nrf.models.frozen`.
     """
 
     n_steps: int = 10
@@ -51,8 +51,8 @@ class Revision:
     inner_temperature: float = 1.0
     """Joint target: scales the variance of the inner noise."""
     start_level: int = 0
-    """Noise-level potentials: the level that a revision begins at, counted from the smallest noise, −1 the widest.
-    It goes down to the smallest with so many steps at each, of sizes that grow with the level's variance."""
+    """Noise-level potentials: the level that a revision starts at, counted from the smallest noise; −1 is the widest.
+    It goes down to the smallest, with n_steps at each level and step sizes that grow with the level's variance."""
     sample_steps: int | None = None
     """Sampler steps when the trained model is sampled; as in training if not given."""
 
@@ -63,7 +63,15 @@ class Revision:
                 raise InputError(f"{name} must not be negative, got {steps}")
 
     def check(self, sampler: Sampler, generator: LatentGenerator) -> None:
-        """Refuse what cannot work, before anything has been written or trained."""
+        """Check that sampler, generator and target fit, before anything has been written or trained.
+
+        Args:
+            sampler: Any sampler.
+            generator: ``q(x, h)``.
+
+        Raises:
+            InputError: They do not fit.
+        """
         if self.n_inner < 1 or (self.inner_step_size is not None and not self.inner_step_size > 0):
             raise InputError(
                 f"n_inner must be at least 1 and inner_step_size positive, got {self.n_inner}, {self.inner_step_size}"
@@ -91,7 +99,7 @@ class Revision:
         h: Tensor,
         rng: Rng,
     ) -> tuple[Tensor, Tensor]:
-        """Revise ``(x, h)``; with target ``x`` the codes come back as they were."""
+        """Revise ``(x, h)`` as :meth:`revised` does, without diagnostics."""
         return self.revised(potential, generator, sampler, x, h, rng)[:2]
 
     def revised(
@@ -103,15 +111,15 @@ class Revision:
         h: Tensor,
         rng: Rng,
     ) -> Revised:
-        """Revise ``(x, h)``, and say how the chains have gone.
+        """Revise ``(x, h)``; the result has diagnostics of the chains, too.
 
         Args:
             potential: ``u``.
-            generator: ``q(x, h)``; not looked at with target ``x``.
+            generator: ``q(x, h)``; not used with target ``x``.
             sampler: Any sampler that fits the target.
             x: Where the chains start.
-            h: The codes.
-            rng: All randomness.
+            h: Their codes; returned unchanged with target ``x``.
+            rng: Source of all randomness.
         """
         position: Position = (x,) if self.target == "x" else (x, h)
         if self.start_level != 0:
@@ -133,7 +141,7 @@ class Revision:
         return Revised(chain.position[0], chain.position[1] if len(chain.position) > 1 else h, diagnostics)
 
     def levels_of(self, potential: NoiseLevelPotential) -> int:
-        """How many levels a revision of this potential goes through."""
+        """Number of levels that a revision of this potential goes through."""
         n = potential.n_levels
         if not -n <= self.start_level < n:
             raise InputError(f"start_level must be from 0 to {n - 1}, or −1 for the widest, got {self.start_level}")

@@ -23,7 +23,7 @@ from nrf.seeds import Rng, rand
 
 @dataclass(frozen=True)
 class WGANGPConfig(AdversarialConfig):
-    """The potential is a critic, held near slope 1 between data and samples."""
+    """The potential is a critic; a penalty keeps the norm of its gradient near 1 between data and samples."""
 
     penalty_weight: float = 10.0
     """Weight λ of the gradient penalty."""
@@ -34,7 +34,15 @@ class WGANGPConfig(AdversarialConfig):
 
 
 def gradient_penalty(potential: nn.Module, data: Tensor, samples: Tensor, rng: Rng, weight: float) -> Tensor:
-    """``λ E(‖∇u(x̂)‖ − 1)²`` at points on the lines between data and samples."""
+    """The gradient penalty ``λ E(‖∇u(x̂)‖ − 1)²`` at random points on the lines between data and samples.
+
+    Args:
+        potential: ``u``.
+        data: Rows of data.
+        samples: As many samples.
+        rng: Source of all randomness.
+        weight: λ.
+    """
     share = rand((len(data), *(1,) * (data.ndim - 1)), rng)
     between = torch.lerp(samples, data, share).detach().requires_grad_(True)
     (slope,) = torch.autograd.grad(potential(between).sum(), between, create_graph=True)

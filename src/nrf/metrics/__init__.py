@@ -1,4 +1,4 @@
-"""What is measured."""
+"""Metrics of densities, detectors, samples and images."""
 
 from __future__ import annotations
 

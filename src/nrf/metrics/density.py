@@ -1,4 +1,4 @@
-"""In the plane a random field can be normalised: its likelihood and its distance from a known density are numbers."""
+"""Metrics of fields in the plane, which a grid can normalise: likelihoods, and distances from known densities."""
 
 from __future__ import annotations
 
@@ -21,7 +21,11 @@ KERNEL_WIDTHS = (0.04, 0.06, 0.08, 0.11, 0.15, 0.2, 0.3, 0.5, 0.8)
 class PlaneGrid:
     """Midpoints of a square grid over ``[-half_width, half_width]²``.
 
-    A field is taken as restricted to the square: outside, a piecewise linear potential need not fall at all.
+    Fields are restricted to the square, since outside a piecewise linear potential need not fall at all.
+
+    Args:
+        half_width: Half the side of the square.
+        side: Number of cells along each side.
     """
 
     half_width: float = 6.0
@@ -46,6 +50,10 @@ class PlaneGrid:
 def log_partition(potential: LogDensity, grid: PlaneGrid) -> float:
     """``log Z = log ∫ exp u(x) dx`` over the square, by the midpoint rule.
 
+    Args:
+        potential: ``u``.
+        grid: The square and its cells.
+
     Example:
         >>> round(log_partition(lambda x: -x.square().sum(1) / 2, PlaneGrid()), 4)  # log 2π
         1.8379
@@ -54,15 +62,26 @@ def log_partition(potential: LogDensity, grid: PlaneGrid) -> float:
 
 
 def mean_log_likelihood(potential: LogDensity, rows: Tensor, grid: PlaneGrid) -> float:
-    """``E log p(x)`` over rows, with the field normalised on the square."""
+    """``E log p(x)`` over rows, with the field normalised on the square.
+
+    Args:
+        potential: ``u``.
+        rows: The rows, ``(n, 2)``.
+        grid: The square and its cells.
+    """
     return float(potential(rows).double().mean()) - log_partition(potential, grid)
 
 
 def fitted_inverse_temperature(potential: LogDensity, rows: Tensor, grid: PlaneGrid) -> float:
     """The ``s`` for which ``exp(s u)`` makes rows most likely, between 10⁻³ and 10³.
 
-    A field that was sampled at a temperature, or with a sampler that had no time to arrive, has its scale wrong and may
-    have its shape right. The likelihood is concave in ``s``, so a bracketing search finds the one there is.
+    A field that was trained with samples at another temperature, or with a sampler that did not converge, has a wrong
+    scale but may have the right shape. The likelihood is concave in ``s``, so a bracketing search finds its maximum.
+
+    Args:
+        potential: ``u``.
+        rows: The rows, ``(n, 2)``.
+        grid: The square and its cells.
 
     Example:
         >>> rows = torch.randn(4000, 2, generator=torch.Generator().manual_seed(0))
@@ -81,10 +100,15 @@ def fitted_inverse_temperature(potential: LogDensity, rows: Tensor, grid: PlaneG
 
 
 def kernel_log_likelihood(samples: Tensor, rows: Tensor, widths: Sequence[float] = KERNEL_WIDTHS) -> float:
-    """``E log q̂(x)`` over rows, with ``q̂`` a Gaussian kernel estimate from samples of the width that suits it best.
+    """``E log q̂(x)`` over rows, with ``q̂`` a Gaussian kernel estimate from samples, at the width that is best for it.
 
-    What can be said of a generator whose density is unknown: missing a part of the data costs much, samples beside it
-    cost their share.
+    It is a measure for generators whose density is unknown: missing a part of the data costs much, samples off the data
+    cost in proportion to their share.
+
+    Args:
+        samples: The samples, ``(n, d)``.
+        rows: The rows, ``(m, d)``.
+        widths: Kernel widths to choose from.
 
     Example:
         >>> rows, near, far = (torch.randn(500, 2, generator=torch.Generator().manual_seed(i)) for i in range(3))
@@ -104,6 +128,11 @@ def kernel_log_likelihood(samples: Tensor, rows: Tensor, widths: Sequence[float]
 def kl_from(truth: LogDensity, potential: LogDensity, grid: PlaneGrid) -> float:
     """``KL[truth ‖ p]`` over the square; both are normalised there.
 
+    Args:
+        truth: The true log-density, up to a constant.
+        potential: ``u``, which defines ``p``.
+        grid: The square and its cells.
+
     Example:
         >>> narrow, wide = (lambda x, v=v: -x.square().sum(1) / (2 * v) for v in (1.0, 2.0))
         >>> round(kl_from(narrow, wide, PlaneGrid(half_width=9.0)), 4)  # log 2 − 1/2
@@ -114,7 +143,12 @@ def kl_from(truth: LogDensity, potential: LogDensity, grid: PlaneGrid) -> float:
 
 
 def mixture_log_density(x: Tensor, means: Tensor, sigma: float) -> Tensor:
-    """Log density of equally weighted round Gaussians, up to nothing: it is normalised.
+    """Normalised log-density of a mixture of equally weighted, round Gaussians.
+
+    Args:
+        x: Rows, ``(n, d)``.
+        means: Means of the Gaussians, ``(modes, d)``.
+        sigma: Standard deviation of every Gaussian.
 
     Example:
         >>> at_mean = mixture_log_density(torch.zeros(1, 2), torch.zeros(1, 2), 1.0)
@@ -129,5 +163,5 @@ def mixture_log_density(x: Tensor, means: Tensor, sigma: float) -> Tensor:
 
 @torch.no_grad()
 def _on(grid: PlaneGrid, function: LogDensity) -> Tensor:
-    """Values on the grid in double precision, a strip at a time."""
+    """Values on the grid in double precision, computed strip by strip."""
     return torch.cat([function(strip).double() for strip in torch.split(grid.points(), 65_536)])

@@ -1,4 +1,4 @@
-"""How well a score tells anomalies from normal rows, and the simplest detector there is to compare with."""
+"""How well a score separates anomalies from normal rows, and the simplest detector to compare with."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ from nrf.errors import InputError
 
 def auroc(score: NDArray[np.floating], anomaly: NDArray[np.integer]) -> float:
     """Area under the ROC curve of a score that is *high for normal rows*.
+
+    Args:
+        score: One score per row.
+        anomaly: One label per row: 1 for an anomaly, 0 for a normal row.
 
     Example:
         >>> auroc(np.array([0.9, 0.8, 0.1]), np.array([0, 0, 1]))
@@ -26,6 +30,11 @@ def flagged_metrics(score: NDArray[np.floating], anomaly: NDArray[np.integer], s
     """Precision, recall and F1 when the lowest-scoring share of the rows is flagged, and average precision.
 
     Anomalies are the positive class; of rows with equal scores those that come first are flagged first.
+
+    Args:
+        score: One score per row, high for normal rows.
+        anomaly: One label per row: 1 for an anomaly, 0 for a normal row.
+        share: Share of the rows to flag.
 
     Example:
         >>> found = flagged_metrics(np.array([0.9, 0.1, 0.2, 0.8]), np.array([0, 1, 0, 0]), share=0.5)
@@ -48,6 +57,10 @@ def flagged_metrics(score: NDArray[np.floating], anomaly: NDArray[np.integer], s
 
 def nearest_neighbour_score(train: NDArray[np.floating], rows: NDArray[np.floating]) -> NDArray[np.floating]:
     """Minus the Euclidean distance to the nearest training row: the control that every detector should beat.
+
+    Args:
+        train: Training rows.
+        rows: Rows to score.
 
     Example:
         >>> float(nearest_neighbour_score(np.zeros((1, 2)), np.array([[3.0, 4.0]]))[0])

@@ -1,4 +1,4 @@
-"""The energy distance: how far samples are from other samples, in any number of columns and with nothing to choose."""
+"""The energy distance: how far samples are from other samples, for any number of columns and without settings."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from nrf.errors import InputError
 
 
 def energy_distance(x: Tensor, y: Tensor) -> float:
-    """``2 E‖X − Y‖ − E‖X − X'‖ − E‖Y − Y'‖``: 0 for one and the same law only, unbiased, so it can fall below 0.
+    """The energy distance ``2 E‖X − Y‖ − E‖X − X'‖ − E‖Y − Y'‖``, which is 0 only if both laws are the same.
+
+    The estimate is unbiased, so it can be negative.
 
     Reference: Székely & Rizzo, "Energy statistics: a class of statistics based on distances".
 
     Args:
         x: Samples, ``(n, d)``.
-        y: Others, ``(m, d)``.
+        y: Other samples, ``(m, d)``.
 
     Example:
         >>> a, b, c = (torch.randn(1000, 2, generator=torch.Generator().manual_seed(i)) for i in range(3))

@@ -1,4 +1,4 @@
-"""How far samples are from a known Gaussian, and how near perfect samples could come."""
+"""How far samples are from a known Gaussian, and how close exact draws come to it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ from nrf.errors import InputError
 
 
 def fitted_gaussian_kl(samples: Tensor, precision: Tensor) -> float:
-    """``KL[N(m, S) ‖ N(0, P⁻¹)]`` for the mean m and covariance S of the samples: the measure of the sampler study.
+    """``KL[N(m, S) ‖ N(0, P⁻¹)]`` for the mean m and covariance S of the samples: the metric of the sampler study.
+
+    Args:
+        samples: ``(n, d)``, with n > d + 1.
+        precision: The known inverse covariance P.
 
     Example:
         >>> x = torch.randn(100_000, 2, generator=torch.Generator().manual_seed(0))
@@ -29,9 +33,13 @@ def fitted_gaussian_kl(samples: Tensor, precision: Tensor) -> float:
 
 
 def perfect_kl(n: int, d: int) -> float:
-    """What :func:`fitted_gaussian_kl` is on average for ``n`` perfect draws in ``d`` dimensions: the floor.
+    """The mean of :func:`fitted_gaussian_kl` for ``n`` exact draws in ``d`` dimensions, below which no sampler can be.
 
     The sample covariance is a Wishart matrix, whose expected log-determinant is a sum of digamma functions.
+
+    Args:
+        n: Number of draws.
+        d: Number of dimensions.
 
     Example:
         >>> round(perfect_kl(500, 100), 2)

@@ -1,7 +1,7 @@
 """Quality of generated images by the features of a network: Fréchet distance, inception score, precision and recall.
 
-Features are extracted once and given to all of them. Numbers of different networks cannot be compared, so whoever shows
-one names the network.
+Features are extracted once and given to all of them. Numbers of different networks cannot be compared, so always name
+the network with them.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ Extractor = Callable[[Tensor], tuple[Tensor, Tensor]]
 """From images ``(n, 3, height, width)`` in [−1, 1] to features ``(n, d)`` and logits ``(n, classes)``."""
 
 NEIGHBOURS = 3
-"""Neighbours whose distance is the radius of a ball, for precision and recall."""
+"""k of precision and recall: the distance to the k-th neighbour is the radius of a ball."""
 ROWS = 2000
-"""Rows of a block of distances."""
+"""Number of rows in a block of distances."""
 
 
 @dataclass(frozen=True)
 class Extracted:
-    """What a network has to say of images."""
+    """Features and logits of images, from one network."""
 
     features: Tensor
     logits: Tensor
@@ -39,14 +39,24 @@ class Extracted:
 
 @torch.no_grad()
 def extract(extractor: Extractor, images: Tensor, batch: int = 100) -> Extracted:
-    """Features and logits of images."""
+    """Compute features and logits of images.
+
+    Args:
+        extractor: The network.
+        images: ``(n, 3, height, width)``, in [−1, 1].
+        batch: Number of images per pass.
+    """
     parts = [extractor(part) for part in torch.split(images, batch)]
     features, logits = (torch.cat(found) for found in zip(*parts, strict=True))
     return Extracted(features, logits)
 
 
 def frechet_distance(real: Tensor, fake: Tensor) -> float:
-    """Between normal distributions fitted to two sets of features: with Inception's it is FID.
+    """Fréchet distance between normal distributions fitted to two sets of features; with Inception's it is the FID.
+
+    Args:
+        real: Features of real images, ``(n, d)``.
+        fake: Features of generated images, ``(m, d)``.
 
     Example:
         >>> x = torch.randn(500, 3, generator=torch.Generator().manual_seed(0))
@@ -63,13 +73,14 @@ def frechet_distance(real: Tensor, fake: Tensor) -> float:
 
 
 def inception_score(logits: Tensor, draws: int = 10) -> tuple[float, float | None]:
-    """``exp E KL[p(y|x) ‖ p(y)]``: mean and standard deviation over draws, in each of which p(y) is estimated.
+    """Inception score ``exp E KL[p(y|x) ‖ p(y)]``: mean and standard deviation over several draws of images.
 
-    The score of a draw depends on its size, for p(y) of few images is rough: the paper has ten draws of 5,000 images.
+    p(y) is estimated in each draw, and few images give a rough estimate, so the score depends on the size of a draw:
+    the paper has ten draws of 5,000 images.
 
     Args:
-        logits: Of a classifier, for the images of all draws, one draw after the other.
-        draws: Into how many draws they go; of one there is no standard deviation.
+        logits: Logits of a classifier, for the images of all draws, one draw after the other.
+        draws: Number of draws; with one there is no standard deviation.
 
     Example:
         >>> mean, sd = inception_score(50 * torch.eye(4).repeat(20, 1), draws=2)
@@ -89,9 +100,14 @@ def _one_inception_score(logits: Tensor) -> Tensor:
 
 
 def precision_recall(real: Tensor, fake: Tensor, neighbours: int = NEIGHBOURS) -> tuple[float, float]:
-    """Share of fakes among the real ones, and of real ones among the fakes.
+    """Precision and recall: the share of fake rows among the real ones, and of real rows among the fake ones.
 
-    A row is among others if it lies within the distance from one of them to its k-th neighbour.
+    A row is among others if it is no farther from one of them than that one's k-th neighbour.
+
+    Args:
+        real: Features of real images, ``(n, d)``.
+        fake: Features of generated images, ``(m, d)``.
+        neighbours: k.
 
     Reference:
         Kynkäänniemi et al., "Improved precision and recall metric for assessing generative models", 2019.

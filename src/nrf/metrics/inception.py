@@ -1,7 +1,7 @@
-"""The Inception network whose features the published scores are of, read from a local file of its weights.
+"""The Inception network on whose features published scores are based, read from a local file of its weights.
 
 The file is the one that `torch-fidelity` and `pytorch-fid` use: the network of the original TensorFlow scripts, with
-their average pools that leave the padding out, their one maximum pool in the last block, and their resizing.
+average pooling that ignores the padding, maximum pooling in the last block, and the resizing of these scripts.
 
 Reference:
     Szegedy et al., "Rethinking the inception architecture for computer vision", 2015.
@@ -49,7 +49,7 @@ def _mean_pool(x: Tensor) -> Tensor:
 
 
 class BlockA(nn.Module):
-    """5×5 and two 3×3 beside each other."""
+    """Parallel branches: 1×1, 5×5, two 3×3, and pooling."""
 
     def __init__(self, n_in: int, n_pool: int) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ class BlockA(nn.Module):
 
 
 class BlockB(nn.Module):
-    """Half the side, by strides."""
+    """Parallel branches with stride 2, which halve the side."""
 
     def __init__(self, n_in: int) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ class BlockB(nn.Module):
 
 
 class BlockC(nn.Module):
-    """7×7 as rows and columns."""
+    """Parallel branches with 7×7 convolutions as rows and columns."""
 
     def __init__(self, n_in: int, n_mid: int) -> None:
         super().__init__()
@@ -100,7 +100,7 @@ class BlockC(nn.Module):
 
 
 class BlockD(nn.Module):
-    """Half the side again."""
+    """Parallel branches that halve the side again."""
 
     def __init__(self, n_in: int) -> None:
         super().__init__()
@@ -115,7 +115,7 @@ class BlockD(nn.Module):
 
 
 class BlockE(nn.Module):
-    """3×3 as a row beside a column. The last block pools by the maximum, the one before by the mean."""
+    """Parallel branches with 3×3 convolutions as a row and a column; the last block pools by the maximum."""
 
     def __init__(self, n_in: int, *, last: bool) -> None:
         super().__init__()
@@ -138,7 +138,7 @@ class BlockE(nn.Module):
 
 
 class Inception(nn.Module):
-    """Features and logits of images in [−1, 1]; logits without the last bias, as the score's original has them."""
+    """Features and logits of images in [−1, 1]; logits without the last bias, as in the original score."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -154,7 +154,7 @@ class Inception(nn.Module):
         self.fc = nn.Linear(FEATURES, CLASSES)
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        x = torch.round((images + 1) * 127.5).clamp(0, 255)  # to the 256 values of a picture, as it would be stored
+        x = torch.round((images + 1) * 127.5).clamp(0, 255)  # to the 256 values of a stored image
         x = (resized(x, SIDE) - 128) / 128
         x = self.Conv2d_2b_3x3(self.Conv2d_2a_3x3(self.Conv2d_1a_3x3(x)))
         x = max_pool2d(x, 3, stride=2)
@@ -166,7 +166,7 @@ class Inception(nn.Module):
 
 
 def resized(images: Tensor, side: int) -> Tensor:
-    """Bilinear, with corners as TensorFlow 1 had them: pixel i of the result stands at i·(old side)/(new side).
+    """Resize bilinearly as TensorFlow 1 does: pixel i of the result is taken at i·(old side)/(new side).
 
     Example:
         >>> resized(torch.tensor([0.0, 2.0]).reshape(1, 1, 1, 2).expand(1, 1, 2, 2), 4)[0, 0, 0].tolist()
@@ -183,7 +183,11 @@ def resized(images: Tensor, side: int) -> Tensor:
 
 
 def read_inception(path: Path | str) -> Inception:
-    """The network with the weights of a file, of which nothing but tensors is read."""
+    """Read the network from a file of its weights, of which nothing but tensors is loaded.
+
+    Args:
+        path: The file, ``pt_inception-2015-12-05-*.pth``.
+    """
     path = Path(path)
     if not path.is_file():
         raise InputError(f"{path} does not exist; give the file of Inception's weights, pt_inception-2015-12-05-*.pth")

@@ -11,14 +11,19 @@ from nrf.errors import InputError
 
 
 class ModeCoverage(NamedTuple):
-    """Means over the draws of the metric."""
+    """Result of :func:`mode_coverage`.
+
+    Attributes:
+        covered: Number of covered modes, averaged over draws.
+        realistic: Share of realistic samples.
+    """
 
     covered: float
     realistic: float
 
 
 def mode_coverage(samples: Tensor, means: Tensor, sigma: float, draw_size: int = 100) -> ModeCoverage:
-    """The metric of the paper's GMM table.
+    """Covered modes and realistic ratio, the metric of the paper's GMM table.
 
     The samples are cut into draws of ``draw_size``. In each, a mode is covered if a sample lies within 3σ of it, and a
     sample is realistic if it lies within 3σ of a mode; both are averaged over the draws. The paper takes 100 draws of
@@ -43,9 +48,14 @@ def mode_coverage(samples: Tensor, means: Tensor, sigma: float, draw_size: int =
 
 
 def most_covered(n_modes: int, draw_size: int = 100) -> float:
-    """The most modes that independent samples cover in expectation: if all are realistic and all modes alike.
+    """The largest number of modes that independent samples can cover in expectation.
 
-    Holds for modes farther apart than 6σ. A mean above it, by more than chance, is of samples that are not independent.
+    It is reached if all samples are realistic and all modes equally likely, and holds for modes farther apart than 6σ.
+    A mean above it, by more than chance, shows that samples are not independent.
+
+    Args:
+        n_modes: Number of modes.
+        draw_size: Samples in one draw.
 
     Example:
         >>> round(most_covered(32), 2)

@@ -1,4 +1,4 @@
-"""Networks by name. A new one is a file here and a line in a registry; the contract tests pick it up."""
+"""Networks by name. To add one, write a file here and a line in a registry; the contract tests pick it up."""
 
 from __future__ import annotations
 

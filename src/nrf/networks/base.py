@@ -1,4 +1,4 @@
-"""What a network configuration is: a frozen record that builds a module for a given event shape."""
+"""Base classes of network configurations: frozen dataclasses that build a module for a given event shape."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class GeneratorConfig(Protocol):
 
 @dataclass(frozen=True)
 class DataInitialised:
-    """What every potential has besides its network: how it may start from data."""
+    """Settings that all potentials share: how they may start from data."""
 
     data_init: bool = False
     """Set gains and biases from a batch of data before training (weight norm only)."""
@@ -46,7 +46,7 @@ class DataInitialised:
 
 @dataclass(frozen=True)
 class Latent(ABC):
-    """What every generator has besides its network."""
+    """Settings that all generators share."""
 
     latent_dim: int = 100
     """Size of the latent code h."""
@@ -61,15 +61,15 @@ class Latent(ABC):
 
     @abstractmethod
     def network(self, event_shape: Shape) -> nn.Module:
-        """The mean g: ``(n, latent_dim)`` to ``(n, *event)``."""
+        """Build the network of the mean g: ``(n, latent_dim)`` to ``(n, *event)``."""
 
     def build(self, event_shape: Shape) -> LatentGenerator:
-        """The generator around that mean."""
+        """Build the generator with that mean."""
         return LatentGenerator(self.network(event_shape), self.latent_dim, self.sigma, self.prior)
 
 
 def require_image(who: object, event_shape: Shape, *, multiple: int) -> tuple[int, int]:
-    """Channels and side of a square image event, or an error that says what the network takes."""
+    """Channels and side of a square image event, or an error that says which images the network takes."""
     if len(event_shape) != 3 or event_shape[1] != event_shape[2] or event_shape[1] % multiple:
         raise InputError(
             f"{type(who).__name__} takes square images (channels, side, side) with a side divisible by {multiple}, "

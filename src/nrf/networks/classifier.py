@@ -1,4 +1,4 @@
-"""A small residual classifier of 32×32 images, whose features stand in for Inception's where there are no weights."""
+"""A small residual classifier of 32×32 images; its features replace Inception's where those weights are missing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch.nn.functional import max_pool2d, relu
 
 
 class ConvBlock(nn.Module):
-    """Convolution, batch norm, ReLU, and half the side where asked."""
+    """Convolution, batch norm, ReLU, and optional pooling that halves the side."""
 
     def __init__(self, n_in: int, n_out: int, *, halve: bool = False) -> None:
         super().__init__()
@@ -21,7 +21,7 @@ class ConvBlock(nn.Module):
 
 
 class Residual(nn.Module):
-    """Two blocks beside a shortcut."""
+    """Two blocks with a shortcut around them."""
 
     def __init__(self, n: int) -> None:
         super().__init__()
@@ -37,8 +37,8 @@ class Classifier(nn.Module):
 
     Args:
         width: Channels of the first convolution; two, four and eight times as many later.
-        n_classes: Length of the logits.
-        channels: Of the images.
+        n_classes: Number of classes.
+        channels: Channels of the images.
 
     Example:
         >>> import torch

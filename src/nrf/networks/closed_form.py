@@ -1,8 +1,8 @@
-"""Plain networks that know their derivative: one pass forward, one back, no graph.
+"""Plain networks with gradients in closed form: one forward pass, one backward pass, no graph.
 
-Autograd spends more time on bookkeeping than a small network on arithmetic, and a convolution is fastest in a memory
-format that it does not choose by itself. Linear layers, convolutions, activations, reshapes and batch norm with running
-statistics have a derivative that can be written down; without convolutions it can be compiled as well.
+Autograd spends more time on bookkeeping than a small network on arithmetic, and convolutions are fastest in a memory
+format that autograd does not choose by itself. Linear layers, convolutions, activations, reshapes and batch norm with
+running statistics have a derivative that can be written down; without convolutions it can be compiled as well.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from nrf.networks.layers import Scalar
 from nrf.networks.stacked import StackedBatchNorm, StackedConv2d, StackedLinear
 
 Back = Callable[[Tensor], Tensor]
-"""A gradient's way from the output of a layer to its input."""
+"""Takes a gradient from the output of a layer to its input (a vector-Jacobian product)."""
 
 
 class Plain(nn.Sequential):
-    """A sequence of layers, each of which has a line in :func:`passed`."""
+    """A sequence of layers, each of which :func:`passed` supports."""
 
     def linearised(self, x: Tensor) -> tuple[Tensor, Back]:
-        """The output, and what takes a gradient back to the input (a vector-Jacobian product)."""
+        """The output, and a function that takes a gradient back to the input (a vector-Jacobian product)."""
         return linearised(self, x)
 
     @property
     def has_closed_form(self) -> bool:
-        """Whether rows are mapped one by one now: batch norm by the batch's own statistics mixes them."""
+        """Whether each row is mapped independently now: batch norm by the batch's own statistics mixes rows."""
         return not any(isinstance(m, _BatchNorm) and (m.training or m.running_mean is None) for m in self)
 
 
@@ -42,7 +42,7 @@ class PlainPotential(Scalar):
 
     @property
     def worth_compiling(self) -> bool:
-        """Whether a compiler finds something to do: convolutions are library calls with it or without."""
+        """Whether compiling makes it faster: convolutions are library calls, compiled or not."""
         return not any(isinstance(layer, nn.Conv2d | StackedConv2d) for layer in self.body)
 
     @torch.no_grad()
@@ -53,7 +53,7 @@ class PlainPotential(Scalar):
 
     @torch.no_grad()
     def value_and_gradient(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """``u`` and ``∇u`` row by row, by one pass forward and one back."""
+        """``u`` and ``∇u`` row by row, by one forward and one backward pass."""
         out, pull_back = linearised(self.body, x)
         value, grad = out.squeeze(-1), pull_back(torch.ones_like(out))
         if self.confinement is not None:
@@ -63,7 +63,7 @@ class PlainPotential(Scalar):
 
     @torch.no_grad()
     def gradient_behind(self, layer: nn.Module, out: Tensor) -> Tensor:
-        """The gradient in the output of one of the body's layers, where that output is given."""
+        """The gradient with respect to the output of one of the body's layers, given that output."""
         layers = list(self.body.children())
         return _gradient(layers[layers.index(layer) + 1 :], out)
 
@@ -76,7 +76,7 @@ def _gradient(layers: Iterable[nn.Module], x: Tensor) -> Tensor:
 
 @torch.no_grad()
 def linearised(layers: Iterable[nn.Module], x: Tensor) -> tuple[Tensor, Back]:
-    """The output of layers one after the other, and the way back through all of them."""
+    """The output of a sequence of layers, and a function that takes a gradient back through all of them."""
     steps: list[Back] = []
     for layer in layers:
         x, back = passed(layer, x)
@@ -91,7 +91,7 @@ def linearised(layers: Iterable[nn.Module], x: Tensor) -> tuple[Tensor, Back]:
 
 
 def passed(layer: nn.Module, x: Tensor) -> tuple[Tensor, Back]:
-    """A layer's output and its way back."""
+    """A layer's output, and a function that takes a gradient back through it."""
     aten: Any = torch.ops.aten
     if isinstance(layer, nn.Conv2d):
         return _convolved(layer, x)
@@ -137,7 +137,7 @@ def _back_through(layer: nn.Module, grad: Tensor) -> Tensor:
 
 
 def _convolved(layer: nn.Conv2d, x: Tensor) -> tuple[Tensor, Back]:
-    """With the weight's channels last, whatever the layer's order: a third faster on processors."""
+    """A convolution with its weight's channels last, whatever order the layer has: a third faster on CPUs."""
     weight = layer.weight.contiguous(memory_format=torch.channels_last)
     options = layer.stride, layer.padding, layer.dilation, layer.groups
     out = layer._conv_forward(x, weight, layer.bias)

@@ -60,7 +60,7 @@ class OneClassCNNGenerator(Latent):
     width: int = 128
     """Channels before the last layer; twice and four times as many before that."""
     norm: Literal["first", "all", "none"] = "first"
-    """Batch norm after the linear layer only (the text), after every hidden layer (the scripts), or none."""
+    """Batch norm after the linear layer only (the paper), after every hidden layer (the released scripts), or none."""
     statistics: Literal["running", "batch"] = "running"
     """What batch norm uses when the generator is evaluated: running averages, or the batch's own."""
     output_norm: Literal["weight", "none"] = "none"
@@ -131,14 +131,14 @@ class StandardCNNGenerator(Latent):
 
 
 def _potential(layers: list[nn.Module], norm: PotentialNorm) -> Scalar:
-    """With its gradient in closed form, unless batch norm may mix the rows."""
+    """The potential of layers, with its gradient in closed form unless batch norm may mix the rows."""
     return Scalar(nn.Sequential(*layers)) if norm == "batch" else PlainPotential(Plain(*layers))
 
 
 def _convolutions(
     n_in: int, plan: list[tuple[int, int, int, int]], norm: PotentialNorm, slope: float, *, train_gain: bool
 ) -> list[nn.Module]:
-    """Convolutions with leaky ReLUs; batch norm, where asked for, spares the layer that sees the pixels."""
+    """Convolutions with leaky ReLUs; batch norm, if chosen, leaves out the first layer, which sees the pixels."""
     layers: list[nn.Module] = []
     for i, (n_out, kernel, stride, padding) in enumerate(plan):
         convolution = nn.Conv2d(n_in, n_out, kernel, stride=stride, padding=padding)

@@ -1,4 +1,4 @@
-"""The pieces all networks are made of: activations, normalised layers, data-dependent initialisation."""
+"""Building blocks of all networks: activations, normalised layers, data-dependent initialisation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TrainedGain = Literal["all", "last", "none"]
 
 
 class Tanh(nn.Tanh):
-    """The hyperbolic tangent as 2σ(2x) − 1: a third of the time on processors, and equal but for rounding."""
+    """The hyperbolic tangent as 2σ(2x) − 1, which takes a third of the time on CPUs and differs by rounding only."""
 
     def forward(self, x: Tensor) -> Tensor:
         return 2 * torch.sigmoid(2 * x) - 1
@@ -32,7 +32,12 @@ OUTPUTS: dict[OutputActivation, Callable[[], nn.Module]] = {
 
 
 def activation(name: Activation, slope: float = 0.2) -> nn.Module:
-    """A fresh activation; ``slope`` is that of the leaky ReLU."""
+    """A new activation module.
+
+    Args:
+        name: Which activation.
+        slope: Negative slope of the leaky ReLU; others ignore it.
+    """
     makers: dict[str, Callable[[], nn.Module]] = {
         "relu": nn.ReLU,
         "leaky_relu": lambda: nn.LeakyReLU(slope),
@@ -49,7 +54,7 @@ def normalised(layer: nn.Module, norm: PotentialNorm, *, train_gain: bool = True
     Args:
         layer: A linear or convolutional layer.
         norm: Which normalisation.
-        train_gain: Whether the gain of weight norm is trained; frozen, each output keeps the norm it starts with.
+        train_gain: Whether the gain of weight norm is trained; if not, each output keeps the norm it starts with.
     """
     if norm == "weight":
         # Transposed convolutions hold their output channels in dimension 1.
@@ -69,7 +74,7 @@ def gain_of(layer: nn.Module) -> nn.Parameter:
 
 
 def is_weight_normed(layer: nn.Module) -> bool:
-    """Whether weight norm sits on the layer's weight."""
+    """Whether the layer's weight has weight norm."""
     if not parametrize.is_parametrized(layer, "weight"):
         return False
     return hasattr(layer.parametrizations["weight"], "original0")  # type: ignore[index]
@@ -78,8 +83,13 @@ def is_weight_normed(layer: nn.Module) -> bool:
 def batch_norm(n: int, dims: Literal[1, 2], statistics: Literal["running", "batch"]) -> nn.Module:
     """Batch norm over ``n`` channels.
 
-    Statistics ``running`` are the usual ones: of the batch in the loss, running averages whenever the network is
-    evaluated. ``batch`` keeps the batch's own at all times, as the released scripts do; rows then depend on each other.
+    Statistics ``running`` are the usual ones: those of the batch in training, running averages in evaluation mode.
+    ``batch`` uses the batch's own at all times, as the released scripts do; rows then depend on each other.
+
+    Args:
+        n: Number of channels.
+        dims: 1 for rows, 2 for images.
+        statistics: Which statistics.
     """
     layer = nn.BatchNorm1d if dims == 1 else nn.BatchNorm2d
     return layer(n, track_running_stats=statistics == "running")
@@ -90,14 +100,14 @@ def data_dependent_init(module: nn.Module, x: Tensor, spread: float = 0.0, rng: 
     """Set gain and bias of every weight-normed layer so that its outputs over ``x`` have mean 0 and variance 1.
 
     One forward pass: each layer is rescaled before the next one sees its output (Salimans & Kingma, "Weight
-    Normalization", section 3). Taken alone, this puts the kinks of all hidden units through the mean of the data;
-    ``spread`` lays them out across it. A module with a method ``start_from`` does what it does instead.
+    Normalization", section 3). By itself, this puts the kinks of all hidden units at the mean of the data; ``spread``
+    distributes them over the data. If the module has a method ``start_from``, that is called instead.
 
     Args:
         module: A network with weight-normed layers.
         x: A batch of data.
-        spread: Standard deviation of the hidden units' biases on top of that, in units of their outputs' own.
-        rng: Source of those biases, and of all that ``start_from`` draws.
+        spread: Standard deviation of random biases added to hidden units, in standard deviations of their outputs.
+        rng: Source of these biases, and of all randomness of ``start_from``.
 
     Example:
         >>> net = normalised(nn.Linear(3, 2), "weight")
@@ -137,7 +147,7 @@ def data_dependent_init(module: nn.Module, x: Tensor, spread: float = 0.0, rng: 
 
 
 class Scalar(nn.Module):
-    """Make a network with one output unit a potential: ``(n, *event)`` to ``(n,)``.
+    """Turns a network with one output unit into a potential: ``(n, *event)`` to ``(n,)``.
 
     Args:
         body: The network.

@@ -1,6 +1,6 @@
 """Potentials for many noise levels: ``u(x, σ_k)`` is the log-density of the data blurred by noise of size ``σ_k``.
 
-One network has an output for each level, so one pass gives all of them, which is what telling the levels apart needs.
+One network has an output for each level, so one pass gives all of them, as the classification of levels needs it.
 To each output the log-density of a Gaussian is added, blurred like the data: the network learns the difference.
 """
 
@@ -26,11 +26,11 @@ Level = int | Tensor
 """A level for all rows, counted from the smallest noise, or one for each row."""
 
 FLOOR = 1e-4
-"""The reference's least variance, as a share of the mean one. Any positive one is right: the network has the rest."""
+"""Smallest variance of the reference, as a share of the mean one. Any is valid: the network learns the difference."""
 
 
 class Reference(nn.Module):
-    """The Gaussian ``N(m, S)`` beside the network; standard until :meth:`fit`.
+    """The Gaussian ``N(m, S)`` that is added to the network; standard normal until :meth:`fit`.
 
     Replicas each have their own, as one more dimension in front of all buffers.
 
@@ -52,7 +52,7 @@ class Reference(nn.Module):
 
     @torch.no_grad()
     def fit(self, x: Tensor) -> None:
-        """Take mean and covariance of rows."""
+        """Set mean and covariance to those of rows."""
         rows = x.flatten(1).double()
         mean = rows.mean(0)
         if self.full:
@@ -64,11 +64,11 @@ class Reference(nn.Module):
         self.variances.copy_(variances.clamp_min(FLOOR * variances.mean().clamp_min(1e-12)))
 
     def scaled(self, x: Tensor) -> Tensor:
-        """Rows of mean 0 and a mean variance of 1: what the network sees."""
+        """Rows scaled to mean 0 and a mean variance of 1, as the network takes them."""
         return ((self._apart(x) - self.mean.view(self.n, 1, -1)) / self.scale()).reshape(x.shape)
 
     def scale(self) -> Tensor:
-        """The root of the mean variance, one a replica."""
+        """The root of the mean variance, one per replica."""
         return self.variances.view(self.n, 1, -1).mean(2, keepdim=True).sqrt()
 
     def log_densities(self, x: Tensor, sigmas: Sequence[float]) -> Tensor:
@@ -87,14 +87,14 @@ class Reference(nn.Module):
         return found.reshape(x.shape)
 
     def shaped(self, noise: Tensor, sigma: float) -> Tensor:
-        """Draws of ``N(m, S + σ² I)`` from standard normal ones."""
+        """Turn standard normal draws into draws of ``N(m, S + σ² I)``."""
         draws = self._apart(noise) * (self.variances.view(self.n, 1, -1) + sigma**2).sqrt()
         if self.full:
             draws = draws @ self.rotation.view(self.n, *self.rotation.shape[-2:]).mT
         return (draws + self.mean.view(self.n, 1, -1)).reshape(noise.shape)
 
     def stacked(self, references: Sequence[Self]) -> Self:
-        """Those of all replicas."""
+        """Stack the modules of all replicas into one."""
         together = copy.deepcopy(self)
         together.n = len(references)
         for name, _ in self.named_buffers():
@@ -105,7 +105,7 @@ class Reference(nn.Module):
         return apart(x.flatten(1), self.n)
 
     def _turned(self, x: Tensor) -> Tensor:
-        """Along the principal axes."""
+        """Centred rows along the principal axes."""
         centred = self._apart(x) - self.mean.view(self.n, 1, -1)
         return centred @ self.rotation.view(self.n, *self.rotation.shape[-2:]) if self.full else centred
 
@@ -117,12 +117,12 @@ class Reference(nn.Module):
 class NoiseLevelPotential(nn.Module):
     """``u(x, σ_k) = log N(x; m, S + σ_k² I) + r_k(x)``, with all ``r_k`` the outputs of one network.
 
-    Called with rows alone it is the potential of the smallest level, so whatever takes a potential takes this one.
+    Called with rows alone it is the potential of the smallest level, so it can be used wherever a potential can.
 
     Args:
-        body: ``(n, *event)`` to ``(n, levels)``.
-        sigmas: Noise of each level, rising.
-        reference: The Gaussian beside it.
+        body: The network, ``(n, *event)`` to ``(n, levels)``.
+        sigmas: Noise of each level, ascending.
+        reference: The Gaussian that is added to it.
 
     Example:
         >>> u = LevelsMLPPotential(widths=(8,), n_levels=4).build((3,))
@@ -138,7 +138,7 @@ class NoiseLevelPotential(nn.Module):
 
     @property
     def n_levels(self) -> int:
-        """How many levels there are."""
+        """Number of levels."""
         return len(self.sigmas)
 
     def forward(self, x: Tensor, level: Level = 0) -> Tensor:
@@ -169,13 +169,13 @@ class NoiseLevelPotential(nn.Module):
         return found
 
     def at(self, level: int) -> AtLevel:
-        """This potential at one level, for whatever takes a potential."""
+        """This potential at one level, as a potential without levels."""
         if not 0 <= level < self.n_levels:
             raise InputError(f"there are noise levels from 0 to {self.n_levels - 1}, got {level}")
         return AtLevel(self, level)
 
     def start_from(self, x: Tensor, rng: torch.Generator | None = None) -> None:
-        """Data-dependent initialisation: the reference has mean and covariance of rows; nothing is drawn for that."""
+        """Data-dependent initialisation: fit the reference to rows; ``rng`` is not used."""
         self.reference.fit(x)
 
     def _of_rows(self, level: Level, x: Tensor) -> Tensor:
@@ -184,7 +184,12 @@ class NoiseLevelPotential(nn.Module):
 
 @dataclass(frozen=True)
 class AtLevel:
-    """A noise-level potential at one level."""
+    """A noise-level potential at one level, as a potential.
+
+    Args:
+        potential: The noise-level potential.
+        level: The level, counted from the smallest noise.
+    """
 
     potential: NoiseLevelPotential
     level: int
@@ -195,16 +200,23 @@ class AtLevel:
 
     @property
     def replicas(self) -> int:
-        """Models that the potential holds."""
+        """Number of replicas that the potential holds."""
         return replicas_of(self.potential)
 
     def gradient(self, x: Tensor) -> Tensor:
-        """``∇u`` there."""
+        """``∇u`` at this level."""
         return self.potential.gradient(x, self.level)
 
 
 def require_levels(potential: Potential | nn.Module) -> NoiseLevelPotential:
-    """A potential that has noise levels, or the one inside as its ``density``; an error says which ones do."""
+    """The potential as one that has noise levels, or the one inside as its attribute ``density``.
+
+    Args:
+        potential: Any potential.
+
+    Raises:
+        InputError: It has no noise levels.
+    """
     potential = getattr(potential, "density", potential)
     if not isinstance(potential, NoiseLevelPotential):
         raise InputError(
@@ -215,18 +227,18 @@ def require_levels(potential: Potential | nn.Module) -> NoiseLevelPotential:
 
 @dataclass(frozen=True)
 class WithLevels(DataInitialised):
-    """What every noise-level potential has besides its network."""
+    """Settings that all noise-level potentials share."""
 
     data_init: bool = True
     """Give the reference Gaussian the mean and covariance of training rows before training."""
     n_levels: int = 12
-    """Noise levels. Neighbours should overlap, so take more of them for a wide range and for many columns."""
+    """Number of noise levels. Neighbouring levels should overlap, so a wide range or many columns need more of them."""
     sigma_min: float = 0.05
     """Noise of the smallest level, in units of the data: what is learned is the data blurred by this much."""
     sigma_max: float = 3.0
-    """Noise of the widest level: beyond the spread of the data, where only a Gaussian is left of them."""
+    """Noise of the widest level: beyond the spread of the data, so that the blurred data are close to a Gaussian."""
     covariance: Literal["full", "diagonal"] = "full"
-    """Of the reference Gaussian: full, or diagonal where there are too many columns for a matrix."""
+    """Covariance of the reference Gaussian: full, or diagonal where there are too many columns for a matrix."""
 
     def __post_init__(self) -> None:
         if self.n_levels < 2 or not 0 < self.sigma_min < self.sigma_max < math.inf:
@@ -239,12 +251,12 @@ class WithLevels(DataInitialised):
 
     @property
     def sigmas(self) -> tuple[float, ...]:
-        """The noise of each level: a geometric row."""
+        """The noise of each level, a geometric sequence."""
         ratio = (self.sigma_max / self.sigma_min) ** (1 / (self.n_levels - 1))
         return tuple(self.sigma_min * ratio**k for k in range(self.n_levels))
 
     def around(self, body: nn.Module, event_shape: Shape) -> NoiseLevelPotential:
-        """The potential of a network with an output for each level."""
+        """Build the potential of a network with an output for each level."""
         return NoiseLevelPotential(body, self.sigmas, Reference(size_of(event_shape), self.covariance))
 
     def head(self, n_in: int, norm: PotentialNorm) -> nn.Module:
@@ -263,9 +275,9 @@ class LevelsMLPPotential(WithLevels):
     widths: tuple[int, ...] = (128, 128, 128)
     """Units of the hidden layers."""
     activation: Activation = "silu"
-    """Activation of the hidden layers; score matching wants a smooth one."""
+    """Activation of the hidden layers; score matching needs a smooth one."""
     n_waves: int = 0
-    """Sines of random projections beside the columns. For few columns with narrow modes; none by default."""
+    """Number of sines of random projections added to the columns. Useful for few columns with narrow modes."""
     wave_scale: float = 5.0
     """Root mean square length of their wave vectors, per standard deviation of the data."""
     norm: PotentialNorm = "none"
@@ -295,15 +307,15 @@ class LevelsCNNPotential(WithLevels):
     """Five convolutions, two of them of stride 2, and one linear layer with an output for each noise level."""
 
     covariance: Literal["full", "diagonal"] = "diagonal"
-    """Of the reference Gaussian."""
+    """Covariance of the reference Gaussian."""
     width: int = 32
     """Channels of the first two convolutions; twice as many in the next two, four times in the last."""
     activation: Activation = "silu"
-    """Activation of the hidden layers; score matching wants a smooth one."""
+    """Activation of the hidden layers; score matching needs a smooth one."""
     norm: PotentialNorm = "none"
     """Weight norm, spectral norm, batch norm after every convolution but the first, or none."""
     image: tuple[int, int, int] | None = None
-    """Channels, side and side of the images that flat rows hold; not given, events are images already."""
+    """Shape (channels, side, side) of the images that flat rows hold; if not given, events are images already."""
 
     def build(self, event_shape: Shape) -> nn.Module:
         n_in, side = require_image(self, self.image or event_shape, multiple=4)

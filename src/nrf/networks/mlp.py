@@ -1,4 +1,4 @@
-"""Fully connected networks: the GMM, KDDCUP and MNIST pairs of the paper are sizes of these two."""
+"""Fully connected networks; the GMM, KDDCUP and MNIST pairs of the paper are these two in different sizes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class MLPPotential(DataInitialised):
     """Which layers' weight-norm gains are trained; the released scripts train the last layer's only."""
 
     confinement: float | None = None
-    """Standard deviation s of a Gaussian factor of the density: −‖x‖²/(2s²) is added, so that u falls far out."""
+    """Standard deviation s of a Gaussian factor of the density: −‖x‖²/(2s²) is added, so that u falls far away."""
 
     def __post_init__(self) -> None:
         if self.confinement is not None and not self.confinement > 0:
@@ -92,7 +92,7 @@ class MLPGenerator(Latent):
     output: OutputActivation = "identity"
     """Activation of the last layer."""
     n_waves: int = 0
-    """Sines of random projections beside the code. For few latents and many narrow modes; none by default."""
+    """Number of sines of random projections added to the code. Useful for few latents and many narrow modes."""
     wave_scale: float = 5.0
     """Root mean square length of their wave vectors."""
 

@@ -12,7 +12,7 @@ from nrf.networks.layers import PotentialNorm, Scalar, batch_norm, normalised
 
 
 class UpBlock(nn.Module):
-    """Batch norm, ReLU, doubling and convolution twice, beside a doubled shortcut."""
+    """Batch norm, ReLU and convolution twice, with upsampling to twice the side, and an upsampled shortcut."""
 
     def __init__(self, n_in: int, n_out: int) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class UpBlock(nn.Module):
 
 
 class DownBlock(nn.Module):
-    """ReLU and convolution twice, beside a shortcut; halved by averaging where asked.
+    """ReLU and convolution twice, with a shortcut; average pooling may halve the side.
 
     Args:
         n_in: Channels in.
@@ -61,7 +61,7 @@ class DownBlock(nn.Module):
 
 
 class SumPool(nn.Module):
-    """ReLU, then the sum over all places."""
+    """ReLU, then the sum over all pixels."""
 
     def forward(self, x: Tensor) -> Tensor:
         return functional.relu(x).sum((2, 3))
@@ -69,7 +69,7 @@ class SumPool(nn.Module):
 
 @dataclass(frozen=True)
 class ResNetPotential(DataInitialised):
-    """Four residual blocks, sum over places, one unit."""
+    """Four residual blocks, a sum over pixels, one output unit."""
 
     width: int = 128
     """Channels of every block."""

@@ -1,9 +1,9 @@
 """Stacked layers, the technique behind replicas: networks of one architecture as a single module.
 
-A stacked network takes the rows of all replicas, those of the first one first, and every replica's rows meet its own
-weights only. What works row by row (activations, pooling, reshaping, sums) needs no change, so only the layers with
-parameters are exchanged for a stacked form; their names stay, so row ``r`` of every stacked tensor is the state of
-replica ``r``.
+A stacked network takes the rows of all replicas, those of the first one first, and applies to them the weights of
+their own replica only. Layers that work row by row (activations, pooling, reshaping, sums) need no change, so only
+layers with parameters are replaced by a stacked form. Names stay the same, so row ``r`` of every stacked tensor is the
+state of replica ``r``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ from nrf.models import apart
 
 
 def stack(modules: Sequence[nn.Module]) -> nn.Module:
-    """One module of all, with ``replicas`` telling how many; the modules given are left as they are.
+    """Combine modules of one architecture into one module, whose attribute ``replicas`` is their number.
+
+    Args:
+        modules: The replicas; they are not changed.
 
     Example:
         >>> nets = [nn.Sequential(nn.Linear(2, 3), nn.ReLU()) for _ in range(4)]
@@ -42,7 +45,12 @@ def stack(modules: Sequence[nn.Module]) -> nn.Module:
 
 
 def replica_state(state: Mapping[str, Tensor], index: int) -> dict[str, Tensor]:
-    """The state of one replica from that of a stacked module."""
+    """The state of one replica, from that of a stacked module.
+
+    Args:
+        state: State dictionary of the stacked module.
+        index: Number of the replica, from 0.
+    """
     return {name: value[index] for name, value in state.items()}
 
 
@@ -70,13 +78,13 @@ def _as_channels(rows: Tensor, n: int) -> Tensor:
 
 
 def _as_rows(channels: Tensor, n: int) -> Tensor:
-    """The way back."""
+    """The inverse of :func:`_as_channels`."""
     split = channels.reshape(len(channels), n, -1, *channels.shape[2:])
     return split.transpose(0, 1).flatten(0, 1)
 
 
 class _Stacked(nn.Module):
-    """What the stacked layers with weight and bias share."""
+    """Base class of stacked layers with weight and bias."""
 
     weight: Tensor
     bias: Tensor | None
@@ -91,7 +99,7 @@ class _Stacked(nn.Module):
         self.weight = nn.Parameter(torch.stack([m.weight.detach() for m in modules]))
         norms = [m.parametrizations["weight"] for m in modules]
         if set(modules[0].parametrizations) != {"weight"} or len(norms[0]) != 1:
-            raise InputError(f"{type(modules[0]).__name__}: replicas know one normalisation, of the weight alone")
+            raise InputError(f"{type(modules[0]).__name__}: replicas support one normalisation, of the weight alone")
         kind = type(norms[0][0]).__name__
         if kind not in NORMS:
             raise InputError(f"the parametrisation {kind} has no stacked form; use weight or spectral norm")
@@ -110,15 +118,15 @@ class StackedLinear(_Stacked):
         return out.flatten(0, 1)
 
     def pull_back(self, x: Tensor) -> Tensor:
-        """The product with the transposed weight: a gradient's way from the layer's output to its input."""
+        """Take a gradient from the layer's output to its input: the product with the transposed weight."""
         rows = apart(x, self.n)
-        if self.weight.shape[2] < 16:  # thin products are several times faster turned round
+        if self.weight.shape[2] < 16:  # thin products are several times faster when transposed
             return torch.bmm(self.weight.mT.contiguous(), rows.mT).mT.flatten(0, 1)
         return torch.bmm(rows, self.weight).flatten(0, 1)
 
 
 class StackedConv2d(_Stacked):
-    """A grouped convolution, a group a replica."""
+    """A grouped convolution, with one group per replica."""
 
     def __init__(self, modules: Sequence[Any]) -> None:
         super().__init__(modules)
@@ -133,11 +141,11 @@ class StackedConv2d(_Stacked):
         return _as_rows(self.convolve(_as_channels(x, self.n), weight, bias), self.n)
 
     def convolve(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """The product itself."""
+        """The convolution itself."""
         return functional.conv2d(x, weight, bias, groups=self.groups, **self.options)
 
     def pull_back(self, grad: Tensor, shape: Sequence[int]) -> Tensor:
-        """A gradient's way from the output to an input of that shape."""
+        """Take a gradient from the output to an input of this shape."""
         wide = (shape[0] // self.n, self.n * shape[1], *shape[2:])
         weight = self.weight.flatten(0, 1)
         back = conv2d_input(wide, weight, _as_channels(grad, self.n), groups=self.groups, **self.options)  # type: ignore[no-untyped-call]
@@ -145,7 +153,7 @@ class StackedConv2d(_Stacked):
 
 
 class StackedConvTranspose2d(StackedConv2d):
-    """The same for the transposed convolution."""
+    """A grouped transposed convolution, with one group per replica."""
 
     def __init__(self, modules: Sequence[Any]) -> None:
         super().__init__(modules)
@@ -156,12 +164,12 @@ class StackedConvTranspose2d(StackedConv2d):
 
 
 class StackedBatchNorm(_BatchNorm):
-    """Batch norm of each replica's rows by themselves; of one or two dimensions."""
+    """Batch norm of each replica's rows separately, in one or two dimensions."""
 
     def __init__(self, modules: Sequence[Any]) -> None:
         first = modules[0]
         if first.momentum is None:
-            raise InputError("replicas know batch norm with a momentum, not with cumulative averages")
+            raise InputError("replicas support batch norm with a momentum, not with cumulative averages")
         super().__init__(first.num_features, first.eps, first.momentum, first.affine, first.track_running_stats)
         self.n = len(modules)
         if first.affine:
@@ -188,7 +196,7 @@ class StackedBatchNorm(_BatchNorm):
         return _as_rows(out, self.n)
 
     def pull_back(self, x: Tensor) -> Tensor:
-        """With running statistics: a gradient's way from the output to the input."""
+        """Take a gradient from the output to the input, with running statistics."""
         scale = self._scale().view(self.n, 1, -1, *(1,) * (x.ndim - 2))
         return (apart(x, self.n) * scale).flatten(0, 1)
 
@@ -198,7 +206,7 @@ class StackedBatchNorm(_BatchNorm):
         return scale if self.weight is None else scale * self.weight
 
     def _fixed(self, x: Tensor) -> Tensor:
-        """With running statistics it is an affine map of each channel."""
+        """The output with running statistics: an affine map of each channel."""
         assert self.running_mean is not None
         scale = self._scale()
         shift = -self.running_mean * scale
@@ -212,9 +220,9 @@ def _flat(tensor: Tensor | None) -> Tensor | None:
 
 
 class StackedByVmap(nn.Module):
-    """Any other module with parameters, by ``torch.vmap``.
+    """Replicas of any other module with parameters, by ``torch.vmap``.
 
-    Slower than the forms above and just as right, as long as nothing inside it is parametrised.
+    This is slower than the forms above, and correct as long as nothing inside the module is parametrised.
     """
 
     def __init__(self, modules: Sequence[nn.Module]) -> None:
@@ -258,7 +266,7 @@ class StackedByVmap(nn.Module):
 
 
 class StackedWeightNorm(nn.Module):
-    """``w = g v / ‖v‖`` of each replica, the norm being over all but one dimension."""
+    """Weight norm ``w = g v / ‖v‖`` of each replica; the norm is over all but one dimension."""
 
     def __init__(self, norms: Sequence[Any]) -> None:
         super().__init__()
@@ -280,7 +288,7 @@ class StackedWeightNorm(nn.Module):
 
 
 class StackedSpectralNorm(nn.Module):
-    """Each replica's weight over its largest singular value, by power iteration as in :mod:`torch.nn.utils`."""
+    """Each replica's weight divided by its largest singular value, by power iteration as in :mod:`torch.nn.utils`."""
 
     _u: Tensor
     _v: Tensor

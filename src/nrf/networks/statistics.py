@@ -1,7 +1,7 @@
-"""Batch norm by the statistics of one batch, held while other rows pass.
+"""Batch norm by the statistics of one batch, held fixed while other rows pass.
 
-In training mode batch norm makes a network a function of its whole batch. Where one iteration asks the network more
-than once, and means one function all the time, the statistics of one batch must serve all of these passes.
+In training mode batch norm makes a network a function of its whole batch. If one iteration evaluates the network more
+than once and needs the same function each time, all passes must use the statistics of one batch.
 """
 
 from __future__ import annotations
@@ -19,17 +19,29 @@ from nrf.models import apart
 from nrf.networks.stacked import StackedBatchNorm
 
 Statistics = dict[str, tuple[Tensor, Tensor]]
-"""Mean and variance of what enters each batch norm layer, by the layer's name."""
+"""Mean and variance of the input of each batch norm layer, by the layer's name."""
 
 
 def batch_norms(module: nn.Module) -> dict[str, _BatchNorm]:
-    """The batch norm layers that keep running statistics, by name; others have the batch's own at all times."""
+    """The batch norm layers that keep running statistics, by name; others use the batch's own at all times.
+
+    Args:
+        module: A network.
+    """
     layers = {name: part for name, part in module.named_modules() if isinstance(part, _BatchNorm)}
     return {name: layer for name, layer in layers.items() if layer.running_mean is not None}
 
 
 def note_statistics(module: nn.Module, found: Statistics) -> list[RemovableHandle]:
-    """Have each pass in training mode put down by which statistics it normalises, with a graph if the pass has one."""
+    """Register hooks that record the statistics by which each pass in training mode normalises.
+
+    Args:
+        module: A network.
+        found: Where statistics are written to, with a graph if the pass has one.
+
+    Returns:
+        The hooks.
+    """
 
     def noting(name: str) -> Callable[[_BatchNorm, tuple[Tensor]], None]:
         def note(layer: _BatchNorm, args: tuple[Tensor]) -> None:
@@ -42,7 +54,12 @@ def note_statistics(module: nn.Module, found: Statistics) -> list[RemovableHandl
 
 
 def pass_noted(module: nn.Module, x: Tensor) -> tuple[Tensor, Statistics]:
-    """The output, and the statistics by which it was normalised; none of these in evaluation mode."""
+    """Evaluate a network, and return the output and the statistics by which it was normalised.
+
+    Args:
+        module: A network; in evaluation mode there are no statistics.
+        x: Its input.
+    """
     found: Statistics = {}
     hooks = note_statistics(module, found)
     try:
@@ -54,7 +71,12 @@ def pass_noted(module: nn.Module, x: Tensor) -> tuple[Tensor, Statistics]:
 
 @contextmanager
 def held(module: nn.Module, statistics: Statistics) -> Iterator[None]:
-    """In evaluation mode, normalise by these statistics, as constants, in place of running ones."""
+    """Context in which a network in evaluation mode normalises by given statistics in place of running ones.
+
+    Args:
+        module: A network.
+        statistics: The statistics, used as constants.
+    """
     layers = {name: module.get_submodule(name) for name in statistics}
     running = {name: (layer.running_mean, layer.running_var) for name, layer in layers.items()}
     for name, (mean, var) in statistics.items():
@@ -67,16 +89,16 @@ def held(module: nn.Module, statistics: Statistics) -> Iterator[None]:
 
 
 def called_with(module: nn.Module, statistics: Statistics, state: Mapping[str, Tensor], x: Tensor) -> Tensor:
-    """The output in evaluation mode by these statistics; gradients flow into parameters and statistics alike.
+    """Evaluate a network by given statistics; gradients flow into parameters and statistics alike.
 
-    Batch norm gives no gradient to running statistics, but to gain γ and shift β. So those are written as functions of
-    the statistics that have the same value: γ s / s̄ and β + γ s (m̄ − m), where s = (v + ε)^−½ and a bar stands for a
-    constant.
+    Batch norm passes gradients to its gain γ and shift β, but not to running statistics. So γ and β are replaced by
+    functions of the statistics that have the same value: γ s / s̄ and β + γ s (m̄ − m), where s = (v + ε)^−½ and a bar
+    marks a constant.
 
     Args:
-        module: A network, of which batch norm layers are in evaluation mode.
-        statistics: Of each of these layers, as :func:`pass_noted` gave them.
-        state: Values that stand for parameters and buffers of the module; those it has, if there is none.
+        module: A network whose batch norm layers are in evaluation mode.
+        statistics: The statistics of each of these layers, as :func:`pass_noted` returned them.
+        state: Values that replace parameters and buffers of the module; those that are not here keep their own.
         x: Its input.
     """
     state = dict(state)

@@ -1,8 +1,8 @@
-"""A module held still: a plain copy of its values, without parametrisations, gradients or training mode.
+"""A frozen copy of a module: its plain values, without parametrisations, gradients or training mode.
 
-During a revision parameters do not move. A copy whose normalised weights are plain tensors spares every step the
-normalisation, and gives a compiler something that does not change from call to call but in value. Convolutions have
-their channels last, which is the faster order.
+During a revision parameters do not change. A copy whose normalised weights are plain tensors saves the normalisation at
+every step, and only its values change between calls, which suits a compiler. Convolutions have their channels last,
+which is the faster order.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from nrf.networks.layers import is_weight_normed
 
 
 class Snapshot:
-    """A copy of a module in evaluation mode, brought up to date on request.
+    """A copy of a module in evaluation mode, whose values are updated on request.
 
     Args:
-        module: What is copied; it stays as it is.
+        module: The module that is copied; it is not changed.
 
     Example:
         >>> layer = nn.utils.parametrizations.weight_norm(nn.Linear(2, 1))
@@ -42,13 +42,13 @@ class Snapshot:
             for name, value in (*part.named_parameters(recurse=False), *part.named_buffers(recurse=False)):
                 self._sources.append((original, name))
                 self._targets.append(value)
-        # In training mode, reading a weight under spectral norm is a step of its training; weight norm does not care.
+        # In training mode, reading a weight under spectral norm is a step of its training; not so under weight norm.
         parametrised = [m for m in module.modules() if parametrize.is_parametrized(m)]
         self._changed_by_reading = [m for m in parametrised if not is_weight_normed(m)]
 
     @torch.no_grad()
     def refresh(self) -> None:
-        """Take over the module's values of now."""
+        """Copy the current values of the module."""
         training = [m for m in self._changed_by_reading if m.training]
         for m in training:
             m.train(False)
@@ -65,12 +65,12 @@ def _plain(module: nn.Module) -> nn.Module:
         part.train(False)
         names = list(part.parametrizations)  # type: ignore[arg-type]
         values = {name: getattr(part, name).detach().clone() for name in names}
-        # The class made for a parametrised module is shared with the original, so only this instance changes its own.
+        # The class that torch makes for a parametrised module is shared with the original; only this instance changes.
         part.__class__ = parametrize.type_before_parametrizations(part)
         del part.parametrizations
         for name, value in values.items():
             part.register_buffer(name, value)
     for value in (*found.parameters(), *found.buffers()):
-        if value.ndim == 4:  # weights of replicas have five dimensions, and are put in order where they are used
+        if value.ndim == 4:  # weights of replicas have five dimensions, and are reordered where they are used
             value.data = value.data.contiguous(memory_format=torch.channels_last)
     return found.eval().requires_grad_(False)

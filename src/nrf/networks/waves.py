@@ -1,4 +1,4 @@
-"""Sines of random projections, which let a perceptron learn sharp functions of few columns."""
+"""Sines of random projections, with which a perceptron learns sharp functions of few columns."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from nrf.networks.closed_form import Back
 
 
 def check_waves(n: int, scale: float) -> None:
-    """Refuse numbers that waves cannot have."""
+    """Check the number of waves and their scale."""
     if n < 0 or not scale > 0:
         raise InputError(f"n_waves must be ≥ 0 and wave_scale > 0, got {n} and {scale}")
 
 
 class Waves(nn.Module):
-    """Rows with sines of random projections beside them: without, a perceptron learns narrow modes slowly.
+    """Appends sines of random projections to rows; without them a perceptron learns narrow modes slowly.
 
     Args:
-        size: Values in a row.
-        n: How many sines.
+        size: Number of values in a row.
+        n: Number of sines.
         scale: Root mean square length of their wave vectors.
     """
 
@@ -43,7 +43,7 @@ class Waves(nn.Module):
         return torch.cat([x, torch.sin(self._angles(x))], 1)
 
     def passed(self, x: Tensor) -> tuple[Tensor, Back]:
-        """The output and its way back."""
+        """The output, and a function that takes a gradient back to the input."""
         angles = self._angles(x)
 
         def back(grad: Tensor) -> Tensor:
@@ -54,7 +54,7 @@ class Waves(nn.Module):
         return torch.cat([x, torch.sin(angles)], 1), back
 
     def stacked(self, layers: Sequence[Self]) -> Self:
-        """Those of all replicas."""
+        """Stack the modules of all replicas into one."""
         together = copy.deepcopy(self)
         together.n = len(layers)
         for name, _ in self.named_buffers():

@@ -1,4 +1,4 @@
-"""Samplers by name. A new one is a file here and a line in ``SAMPLERS``; the contract tests pick it up."""
+"""Samplers by name. To add one, write a file here and a line in ``SAMPLERS``; the contract tests pick it up."""
 
 from __future__ import annotations
 

@@ -18,13 +18,15 @@ class Velocity(NamedTuple):
 
 @dataclass(frozen=True)
 class BAOAB(WithMomentum):
-    """``v ← v + √δ Δ;  z ← z + √δ v/2;  v ← (1−β)v + √(β(2−β)τ) η;  z ← z + √δ v/2``: kick, drift, friction, drift.
+    """Underdamped Langevin dynamics by splitting; one step is kick, drift, friction, drift.
 
-    The momentum is a velocity here, so the time step is √δ and a step of the same δ and β as
-    :class:`~nrf.samplers.sghmc.SGHMC` costs the same one gradient and moves as far. Two half kicks of the textbook's
-    B-A-O-A-B meet at the same position and are taken as one; the first is a half. On a Gaussian target with exact
-    gradients the positions have no discretisation bias at any stable step (δλ < 4 for the largest curvature λ), so
-    the step can be long.
+    ``v ← v + √δ Δ;  z ← z + √δ v/2;  v ← (1−β)v + √(β(2−β)τ) η;  z ← z + √δ v/2``.
+
+    The momentum is a velocity here, and the time step is √δ: a step with the same δ and β as that of
+    :class:`~nrf.samplers.sghmc.SGHMC` also costs one gradient and moves as far. In the textbook's B-A-O-A-B two half
+    kicks follow each other at the same position; here they are one full kick, and only the very first is a half. On a
+    Gaussian target with exact gradients the positions have no discretisation bias at any stable step (δλ < 4 for the
+    largest curvature λ), so the step can be long.
 
     Reference:
         Leimkuhler & Matthews, "Rational construction of stochastic numerical methods for molecular sampling".

@@ -1,7 +1,8 @@
-"""What every sampler shares: the state, the contract, the step-size schedule, the box, and the loop.
+"""The parts that all samplers share: the state, the contract, the step-size schedule, the box, and the loop.
 
-A sampler is a frozen record of hyper-parameters with two pure functions, ``init`` and ``step``, over an explicit state
-and an explicit source of randomness. It sees a gradient function, or a log-density with its gradient, never a network.
+A sampler is a frozen dataclass of hyper-parameters with two pure functions, ``init`` and ``step``, over an explicit
+state and an explicit source of randomness. It sees a gradient function, or a log-density with its gradient, never a
+network.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ State = TypeVar("State")
 
 @runtime_checkable
 class Density(Protocol):
-    """A gradient function that also gives the log-density it is the gradient of: what an accept–reject step needs."""
+    """A gradient function that also gives the log-density itself, as an accept–reject step needs it."""
 
     def __call__(self, position: Position, l: int) -> Position: ...
 
@@ -44,9 +45,9 @@ class Chain(NamedTuple):
     """A batch of parallel chains between two steps.
 
     Attributes:
-        position: Where they are.
-        state: What else the sampler carries from step to step, of a type that is the sampler's own
-            (:class:`Momentum`, say); ``None`` for one without memory.
+        position: The current positions, block by block.
+        state: Whatever else the sampler carries from step to step, in a type of its own (such as
+            :class:`Momentum`); ``None`` for a sampler without memory.
     """
 
     position: Position
@@ -69,10 +70,10 @@ class Momentum(NamedTuple):
 
 @dataclass(frozen=True)
 class Sampler(ABC):
-    """The contract of every sampler, and the hyper-parameters all of them have.
+    """Base class of all samplers: the methods that each must have, and the hyper-parameters that all of them share.
 
-    Step ``l`` has size ``step_size · (1 + l/b)^(−c)`` with ``decay = (b, c)``, constant without; the paper's
-    ``(a(1 + t/b))^(−c)`` is :func:`polynomial`. Noise has variance ``2 · step size · temperature``.
+    With ``decay = (b, c)``, step ``l`` has size ``step_size · (1 + l/b)^(−c)``; without, the size is constant. The
+    paper's ``(a(1 + t/b))^(−c)`` is :func:`polynomial`. Noise has variance ``2 · step size · temperature``.
     """
 
     step_size: float = 0.01
@@ -89,7 +90,7 @@ class Sampler(ABC):
     """What happens at the walls of the box."""
 
     exact: ClassVar[bool] = False
-    """Whether the sampler is defined by exact gradients, and refuses a target that estimates them."""
+    """Whether the sampler needs exact gradients, and refuses a target that estimates them."""
     adjusted: ClassVar[bool] = False
     """Whether it accepts or rejects by the log-density, and so needs a target that gives it (:class:`Density`)."""
 
@@ -107,14 +108,25 @@ class Sampler(ABC):
 
     @abstractmethod
     def init(self, position: Position) -> Chain:
-        """Chains at rest at a position."""
+        """Start chains at a position, without momentum.
+
+        Args:
+            position: Where the chains start, ``(x,)`` or ``(x, h)``.
+        """
 
     @abstractmethod
     def step(self, chain: Chain, grad_fn: GradFn, l: int, rng: Rng) -> Chain:
-        """The chains after step ``l``; the state given is left as it was."""
+        """Take step ``l`` and return the new chains; the chains passed in are not modified.
+
+        Args:
+            chain: The chains before the step.
+            grad_fn: A target, or any function with its signature.
+            l: Number of the step, from 0.
+            rng: Source of all randomness.
+        """
 
     def state_of(self, chain: Chain, kind: type[State]) -> State:
-        """The chain's state, which only this sampler's ``init`` and ``step`` give it.
+        """The chain's state, if it is of this sampler's own type.
 
         Args:
             chain: The chain.
@@ -129,7 +141,7 @@ class Sampler(ABC):
         return chain.state
 
     def diagnostics(self, chain: Chain) -> dict[str, Tensor]:
-        """Named scalars about how the chain has gone; learners log them with their metrics. Most samplers have none."""
+        """Named scalars about the chain so far; learners log them with their metrics. Most samplers have none."""
         return {}
 
     def step_sizes(self, l: int, n_blocks: int) -> tuple[float, ...]:
@@ -139,7 +151,7 @@ class Sampler(ABC):
         return (self.step_size * factor,) + (latent * factor,) * (n_blocks - 1)
 
     def confine(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Bring x into the box; with ``reflect``, also say where a coordinate's direction turned round."""
+        """Bring x into the box; with ``reflect``, also return a mask of coordinates whose direction is reversed."""
         if self.box is None:
             return x, None
         low, high = self.box
@@ -154,6 +166,11 @@ class Sampler(ABC):
 def polynomial(a: float, b: float, c: float) -> dict[str, float | tuple[float, float]]:
     """The paper's schedule ``δ_t = (a(1 + t/b))^(−c)`` as keyword arguments of a sampler.
 
+    Args:
+        a: Base of the first step size, ``a^(−c)``.
+        b: Number of steps over which the decay sets in.
+        c: Exponent of the decay.
+
     Example:
         >>> polynomial(a=10, b=1000, c=2)
         {'step_size': 0.01, 'decay': (1000, 2)}
@@ -162,14 +179,14 @@ def polynomial(a: float, b: float, c: float) -> dict[str, float | tuple[float, f
 
 
 def noise(like: Tensor, variance: float, rng: Rng) -> Tensor | float:
-    """Gaussian noise of that variance; at variance 0 nothing is drawn, so nothing is spent."""
+    """Gaussian noise of a given variance; at variance 0 no random numbers are drawn."""
     if variance == 0:
         return 0.0
     return math.sqrt(variance) * randn(like.shape, rng, like.dtype)
 
 
 def at_rest(position: Position) -> Position:
-    """No momentum in any block."""
+    """A momentum of 0 for every block of a position."""
     return tuple(torch.zeros_like(z) for z in position)
 
 
@@ -189,13 +206,13 @@ class FirstOrder(Sampler):
         return Chain((self.confine(x)[0], *latents))
 
     def move(self, z: Tensor, delta: Tensor, size: float, rng: Rng) -> Tensor:
-        """One block's step."""
+        """The step of one block."""
         return z + size * delta + noise(z, 2 * size * self.temperature, rng)
 
 
 @dataclass(frozen=True)
 class WithMomentum(Sampler):
-    """What samplers with momentum and friction share."""
+    """Base class of samplers with momentum and friction."""
 
     friction: float = 0.1
     """Friction β: the share of the momentum lost in a step."""
@@ -206,7 +223,7 @@ class WithMomentum(Sampler):
             raise InputError(f"friction must lie in [0, 1], got {self.friction}")
 
     def confined(self, positions: list[Tensor], momenta: list[Tensor]) -> tuple[Position, Position]:
-        """Both with x in the box, and its momentum turned round where a wall turned x."""
+        """Bring x into the box, and reverse its momentum where a wall reflected x."""
         positions[0], turned = self.confine(positions[0])
         if turned is not None:
             momenta[0] = torch.where(turned, -momenta[0], momenta[0])
@@ -241,15 +258,18 @@ def run(
     rng: Rng,
     trace: Callable[[int, Chain], None] | None = None,
 ) -> Chain:
-    """``n_steps`` steps from a position.
+    """Run ``n_steps`` steps of a sampler from a position.
 
     Args:
-        sampler: The sampler; one that is ``exact`` refuses a gradient function that says it is not.
-        position: Where to start.
+        sampler: The sampler; an ``exact`` one refuses a gradient function that is marked as not exact.
+        position: Where to start, ``(x,)`` or ``(x, h)``.
         grad_fn: A target, or any function with its signature.
-        n_steps: L.
-        rng: All randomness of the sampler.
-        trace: Called with ``(l, chain)`` after each step, for studies.
+        n_steps: Number of steps L.
+        rng: Source of all the sampler's randomness.
+        trace: Called with ``(l, chain)`` after each step, to record the path.
+
+    Returns:
+        The chains after the last step.
     """
     require_gradient(sampler, grad_fn)
     chain = sampler.init(position)
@@ -262,7 +282,17 @@ def run(
 
 
 def require_gradient(sampler: Sampler, grad_fn: GradFn) -> None:
-    """Refuse a pair that cannot mean what it says: an exact sampler on a stochastic gradient, or without a density."""
+    """Raise an error if a sampler does not fit a gradient function.
+
+    A sampler that is ``exact`` needs exact gradients, and one that is ``adjusted`` needs the log-density, too.
+
+    Args:
+        sampler: The sampler.
+        grad_fn: The gradient function.
+
+    Raises:
+        InputError: They do not fit.
+    """
     name, target = type(sampler).__name__, getattr(grad_fn, "__name__", type(grad_fn).__name__)
     if sampler.exact and not getattr(grad_fn, "exact", True):
         instead = STOCHASTIC.get(name, "a stochastic-gradient sampler")
@@ -283,4 +313,4 @@ STOCHASTIC = {
     "MALA": "SGLD",
     "HMC": "SGHMC",
 }
-"""What to use in place of an exact sampler, where gradients are estimates."""
+"""The sampler to use instead of each exact one, where gradients are estimates."""

@@ -1,4 +1,4 @@
-"""CoopNet's interleaved sampler: some Langevin steps of x, then some of h with x held."""
+"""CoopNet's interleaved sampler: some Langevin steps of x, then some of h with x fixed."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class BlockGradFn(Protocol):
 
 @dataclass(frozen=True)
 class CoopNet(FirstOrder):
-    """One step is ``n_x`` Langevin steps along ``∇u(x)``, then ``n_h`` along ``∇_h log q(x, h)``.
+    """CoopNet's sampler: one step is ``n_x`` Langevin steps along ``∇u(x)``, then ``n_h`` along ``∇_h log q(x, h)``.
 
-    It needs a position ``(x, h)`` and a target that gives the two gradients apart
-    (:class:`nrf.targets.ConditionalTarget`). The step size decays over the inner steps it takes.
+    It needs a position ``(x, h)`` and a target that gives the two gradients separately
+    (:class:`nrf.targets.ConditionalTarget`). The step size decays over these inner steps.
     """
 
     n_x: int = 20
@@ -41,7 +41,7 @@ class CoopNet(FirstOrder):
             raise InputError(f"CoopNet needs n_x ≥ 1 and n_h ≥ 0, got {self.n_x} and {self.n_h}")
 
     def along_x(self) -> SGLD:
-        """The steps of x alone, for rows that have no code."""
+        """A sampler that takes the steps of x alone, for rows that have no code."""
         return SGLD(**{f.name: getattr(self, f.name) for f in fields(SGLD)})
 
     def step(self, chain: Chain, grad_fn: GradFn, l: int, rng: Rng) -> Chain:

@@ -11,11 +11,11 @@ from nrf.samplers.metropolis import Metropolis
 
 @dataclass(frozen=True)
 class HMC(Metropolis):
-    """Draw a momentum, take ``n_leapfrog`` leapfrog steps of time √(2δ), accept by the change of total energy.
+    """Hamiltonian Monte Carlo: draw a momentum, take ``n_leapfrog`` leapfrog steps of time √(2δ), accept or reject.
 
-    One leapfrog step is :class:`~nrf.samplers.mala.MALA`. A step of the chain costs ``n_leapfrog`` gradients. Up to
-    version 0.1 this name stood for :class:`~nrf.samplers.second_order_langevin.SecondOrderLangevin`, which has neither
-    trajectories nor an accept–reject step.
+    With one leapfrog step it is :class:`~nrf.samplers.mala.MALA`. A step of the chain costs ``n_leapfrog`` gradients.
+    Up to version 0.1 this name stood for :class:`~nrf.samplers.second_order_langevin.SecondOrderLangevin`, which has
+    neither trajectories nor an accept–reject step.
 
     Reference:
         Neal, "MCMC using Hamiltonian dynamics".

@@ -1,4 +1,4 @@
-"""Langevin dynamics with exact gradients: the yardstick for SGLD."""
+"""Langevin dynamics with exact gradients: the reference that SGLD is compared with."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from nrf.samplers.base import FirstOrder
 
 @dataclass(frozen=True)
 class Langevin(FirstOrder):
-    """The step of :class:`~nrf.samplers.sgld.SGLD`, on exact gradients only: a stochastic target is refused."""
+    """Langevin dynamics: the step of :class:`~nrf.samplers.sgld.SGLD`, on exact gradients only.
+
+    A stochastic target is refused.
+    """
 
     exact: ClassVar[bool] = True

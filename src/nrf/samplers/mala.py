@@ -9,10 +9,10 @@ from nrf.samplers.metropolis import Metropolis
 
 @dataclass(frozen=True)
 class MALA(Metropolis):
-    """Propose ``z + δΔ + √(2δτ) η``, accept with the Metropolis–Hastings probability, else stay.
+    """Metropolis-adjusted Langevin: propose ``z + δΔ + √(2δτ) η``, then accept or reject by Metropolis–Hastings.
 
-    The proposal is the step of :class:`~nrf.samplers.langevin.Langevin`; the law is ``p(z)^(1/τ)`` itself. Steps that
-    are too long show as a low acceptance rate in place of a wrong law: aim at 0.5 to 0.9.
+    The proposal is the step of :class:`~nrf.samplers.langevin.Langevin`; the stationary law is exactly ``p(z)^(1/τ)``.
+    Steps that are too long lower the acceptance rate, but do not make the law wrong: aim for a rate of 0.5 to 0.9.
 
     Reference:
         Roberts & Tweedie, "Exponential convergence of Langevin distributions and their discrete approximations".

@@ -1,9 +1,9 @@
-"""Accept–reject: what the Metropolis-adjusted samplers share.
+"""The base class of Metropolis-adjusted samplers: leapfrog proposals that are accepted or rejected.
 
-A proposal is a few leapfrog steps with a fresh momentum. They are reversible and keep volume, also where a wall of the
-box turns them round, so accepting by the change of total energy leaves exactly ``p(z)^(1/τ)`` invariant, whatever the
+A proposal is a few leapfrog steps with a fresh momentum. They are reversible and preserve volume, even where a wall of
+the box reflects them, so accepting by the change of total energy leaves exactly ``p(z)^(1/τ)`` invariant, whatever the
 step size. Position, log-density and gradient of the last accepted point are kept in the chain: a leapfrog step costs
-one evaluation of ``u`` and its gradient together, and the adjustment costs none besides.
+one evaluation of ``u`` and its gradient together, and the accept–reject step costs no further one.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Adjusted(NamedTuple):
     Attributes:
         log_density: ``log p`` of the position up to a constant, one number per chain; ``None`` before the first step.
         gradient: Its gradient, block by block; ``None`` before the first step.
-        accepted: How many proposals each chain has accepted.
-        n_steps: How many were made.
+        accepted: Number of proposals that each chain has accepted.
+        n_steps: Number of proposals so far.
     """
 
     log_density: Tensor | None
@@ -104,7 +104,7 @@ class Metropolis(Sampler):
     def _leapfrog(
         self, position: Position, velocity: Position, gradient: Position, density: Density, l: int
     ) -> tuple[Position, Position, Tensor, Position]:
-        """Half kick, drift, half kick, several times; position, velocity, log-density and gradient at the end."""
+        """Several leapfrog steps; returns position, velocity, log-density and gradient at the end."""
         times = [math.sqrt(2 * size) for size in self.step_sizes(l, len(position))]
         value = position[0].new_zeros(len(position[0]))
         for _ in range(self.leapfrog_steps):

@@ -1,4 +1,4 @@
-"""Second-order Langevin dynamics with exact gradients, which the paper calls HMC: the yardstick for SGHMC."""
+"""Second-order Langevin dynamics with exact gradients, which the paper calls HMC: the reference for SGHMC."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from nrf.samplers.base import SecondOrder
 
 @dataclass(frozen=True)
 class SecondOrderLangevin(SecondOrder):
-    """The step of :class:`~nrf.samplers.sghmc.SGHMC`, on exact gradients only: a stochastic target is refused.
+    """Second-order Langevin dynamics: the step of :class:`~nrf.samplers.sghmc.SGHMC`, on exact gradients only.
 
-    There is no accept–reject step; the discretisation bias is that of the step size. Up to version 0.1 this class was
-    called ``HMC``, and configurations that were stored then are read as this one.
+    A stochastic target is refused. There is no accept–reject step, so the step size causes a discretisation bias. Up to
+    version 0.1 this class was called ``HMC``, and configurations that were stored then are read as this one.
     """
 
     exact: ClassVar[bool] = True

@@ -9,10 +9,10 @@ from nrf.samplers.base import SecondOrder
 
 @dataclass(frozen=True)
 class SGHMC(SecondOrder):
-    """``v ← (1−β)v + δΔ + √(2βδτ) η;  z ← z + v`` with a gradient that may be stochastic.
+    """Stochastic gradient Hamiltonian Monte Carlo: ``v ← (1−β)v + δΔ + √(2βδτ) η;  z ← z + v``.
 
-    The friction is the paper's β. The released scripts multiply the momentum by their "β" instead: their 0.3 is a
-    friction of 0.7 here.
+    The gradient may be stochastic. The friction is the paper's β. The released scripts multiply the momentum by their
+    "β" instead: their 0.3 is a friction of 0.7 here.
 
     Example:
         >>> import torch

@@ -9,7 +9,7 @@ from nrf.samplers.base import FirstOrder
 
 @dataclass(frozen=True)
 class SGLD(FirstOrder):
-    """``z ← z + δΔ + √(2δτ) η`` with a gradient that may be stochastic.
+    """Stochastic gradient Langevin dynamics: ``z ← z + δΔ + √(2δτ) η`` with a gradient that may be stochastic.
 
     Example:
         >>> import torch

@@ -1,4 +1,4 @@
-"""The loop, its folder and its checkpoints."""
+"""The training loop, its run folder and its checkpoints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Images moved and mirrored at random, so that training sees more of them than there are."""
+"""Image augmentation: random shifts and mirroring."""
 
 from __future__ import annotations
 
@@ -10,9 +10,15 @@ from nrf.seeds import Rng, rand
 
 
 def augmented(images: Tensor, shift: int, flip: bool, rng: Rng) -> Tensor:
-    """Each image of ``(n, channels, height, width)`` moved by up to ``shift`` pixels each way, every second mirrored.
+    """Shift each image at random, and mirror about half of them.
 
-    Pixels that move in repeat the edge. Without a shift and a flip nothing is drawn.
+    Pixels that enter the image repeat its edge. Without a shift and a flip no random numbers are drawn.
+
+    Args:
+        images: ``(n, channels, height, width)``.
+        shift: Largest shift in each direction, in pixels.
+        flip: Mirror each image, left to right, with probability one half.
+        rng: Source of all randomness.
 
     Example:
         >>> x = torch.arange(9.0).reshape(1, 1, 3, 3)

@@ -1,9 +1,8 @@
-"""Averaged weights, and batch norm statistics that belong to them.
+"""Averaged weights, and the batch norm statistics that belong to them.
 
-The mean of many weights is a network of its own: what enters its batch norm layers is not what enters those of any of
-the networks it is the mean of. So its running statistics are computed anew, as ``update_bn`` of
-``torch.optim.swa_utils`` does, whenever it is stored or used. The next iteration overwrites them, so this changes
-nothing of the run.
+A network of averaged weights has batch norm layers whose inputs differ from those of every network that it averages.
+So its running statistics are recomputed, as ``update_bn`` of ``torch.optim.swa_utils`` does, whenever it is stored or
+used. The next iteration overwrites them, so the run itself does not change.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ from nrf.seeds import Rng
 from nrf.training.batches import Batches
 
 PASSES = 20
-"""Batches of codes that the generator's statistics are taken over."""
+"""Number of batches of codes from which the generator's statistics are computed."""
 REVISED_PASSES = 5
 """The same for the potential, whose batches are of data and revised samples: those cost as much as an iteration."""
 
 
 def averages_of(modules: Mapping[str, nn.Module], decay: float | None) -> dict[str, AveragedModel]:
-    """Averages to be kept of these modules; none without a decay."""
+    """Averaged copies of these modules, for training to update; none without a decay."""
     if decay is None:
         return {}
     average = get_ema_multi_avg_fn(decay)  # type: ignore[no-untyped-call]
@@ -40,13 +39,13 @@ def averages_of(modules: Mapping[str, nn.Module], decay: float | None) -> dict[s
 
 
 def take_statistics(averages: Mapping[str, AveragedModel], learner: Learner, batches: Batches, rng: Rng) -> None:
-    """Give averaged networks batch norm statistics of their own.
+    """Compute the batch norm statistics of averaged networks.
 
     Args:
-        averages: Of the learner's modules, by name.
-        learner: What is trained; it stays as it is.
+        averages: Averaged copies of the learner's modules, by name; their statistics are set.
+        learner: The learner, which is not changed.
         batches: Its training rows.
-        rng: Randomness of codes and samples; not that of the run.
+        rng: Source of randomness of codes and samples; not that of the run.
     """
     if not isinstance(learner, PairLearner):
         return
@@ -62,7 +61,7 @@ def take_statistics(averages: Mapping[str, AveragedModel], learner: Learner, bat
 
 @torch.no_grad()
 def renew(module: nn.Module, batches: Iterable[Tensor]) -> None:
-    """Make running statistics the means of those of these batches."""
+    """Set running statistics to their means over these batches."""
     layers = list(batch_norms(module).values())
     if not layers:
         return

@@ -1,4 +1,4 @@
-"""The order of the data: a function of the seed and the step, so that there is nothing to lose."""
+"""The order of the data: a function of the seed and the step, so that it need not be stored."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ MOST_WATCHED = 5000
 
 
 class Batches:
-    """Shuffled batches; every epoch is a new permutation, of which a rest smaller than a batch is left out.
+    """Shuffled batches; every epoch is a new permutation, whose last, incomplete batch is dropped.
 
     Args:
         data: All training rows.
-        batch_size: Rows a batch; all of them if there are fewer.
-        seeds: The order's seed; with several, a batch is that of each order, one after the other.
+        batch_size: Rows per batch; all of them if there are fewer.
+        seeds: Seed of the order; with several, a batch consists of the batches of each order, one after the other.
 
     Example:
         >>> batches = Batches(torch.arange(6.0).reshape(6, 1), batch_size=3, seeds=[0])
@@ -38,7 +38,7 @@ class Batches:
         self._order = torch.empty(0, dtype=torch.long)
 
     def position(self, step: int) -> tuple[int, int]:
-        """Epoch and place within it of the batch that step takes."""
+        """Epoch, and position within it, of the batch of a step."""
         return divmod(step, self.per_epoch)
 
     def at(self, step: int) -> Tensor:
@@ -53,13 +53,22 @@ class Batches:
         )
 
     def fingerprint(self) -> str:
-        """A digest of the rows: a run is not resumed on other data."""
+        """A digest of the rows, so that a run is not resumed on other data."""
         content = self.data.detach().cpu().contiguous().numpy()
         return hashlib.blake2b(content.data, digest_size=16).hexdigest()
 
 
 def set_aside(data: Tensor, share: float, seed: int) -> tuple[Tensor | None, Tensor]:
-    """Rows to watch, none if the share is 0, and rows to train on: nothing else of training may see the first."""
+    """Split rows into rows to watch, which training must not use, and rows to train on.
+
+    Args:
+        data: All rows.
+        share: Share of the rows to watch, of which there are at most 5,000.
+        seed: Seed of the split.
+
+    Returns:
+        Rows to watch, ``None`` if the share is 0, and rows to train on.
+    """
     if share == 0:
         return None, data
     n = min(MOST_WATCHED, round(share * len(data)))

@@ -1,6 +1,6 @@
-"""Checkpoints: one safetensors file each, its JSON in the header, written atomically, checked when read.
+"""Checkpoints: one safetensors file each, with JSON in the header, written atomically, checked when read.
 
-No pickle. A file holds everything a run needs to go on bit by bit, and everything that scoring or sampling needs.
+No pickle. A file holds everything a run needs to continue bit by bit, and everything that scoring or sampling needs.
 """
 
 from __future__ import annotations
@@ -29,27 +29,32 @@ from nrf.files import write_atomically as write_atomically  # part of this modul
 FORMAT = "nrf-checkpoint"
 VERSION = 1
 MOST_HEADER = 16 * 2**20
-"""Bytes of a header; ours have some thousands."""
+"""Largest header in bytes; ours have some thousands."""
 
 
 class DamagedError(CheckpointError):
-    """A checkpoint whose content is not what was written; the one before it may be whole."""
+    """A checkpoint whose content is not what was written; the one before it may be intact."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Tensors by slash-separated name, and the JSON beside them."""
+    """The content of a checkpoint.
+
+    Args:
+        tensors: Tensors by slash-separated name.
+        meta: JSON that is stored with them.
+    """
 
     tensors: Mapping[str, Tensor]
     meta: Mapping[str, Any]
 
     def group(self, prefix: str) -> dict[str, Tensor]:
-        """The tensors below a name, with that name taken off."""
+        """The tensors below a name, without that prefix."""
         return {k.removeprefix(prefix + "/"): v for k, v in self.tensors.items() if k.startswith(prefix + "/")}
 
 
 def versions() -> dict[str, str]:
-    """What the bits depend on."""
+    """Versions of the software that results depend on, bit by bit."""
     return {
         "nrf": __version__,
         "torch": str(torch.__version__),
@@ -59,7 +64,12 @@ def versions() -> dict[str, str]:
 
 
 def write(path: Path | str, checkpoint: Checkpoint) -> None:
-    """Write atomically: at any moment, ``path`` is either absent, the old file, or the whole new one."""
+    """Write a checkpoint atomically: at any moment, ``path`` is either absent, the old file, or the complete new one.
+
+    Args:
+        path: The file.
+        checkpoint: Tensors and JSON.
+    """
     tensors = {k: v.detach().cpu().contiguous() for k, v in checkpoint.tensors.items()}
     meta = json.loads(json.dumps({**checkpoint.meta, "version": VERSION, "versions": versions()}))
     meta["digest"] = _digest(tensors, meta)
@@ -68,7 +78,15 @@ def write(path: Path | str, checkpoint: Checkpoint) -> None:
 
 
 def read(path: Path | str) -> Checkpoint:
-    """Read and check; every way a file can be wrong has its own words."""
+    """Read and check a checkpoint; each kind of damage has an error message of its own.
+
+    Args:
+        path: The file.
+
+    Raises:
+        DamagedError: The file is missing or damaged.
+        CheckpointError: Another version of nrf wrote the file.
+    """
     path = Path(path)
     if not path.is_file():
         raise DamagedError(f"{path}: no such checkpoint")
@@ -106,7 +124,7 @@ def _read_safetensors(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
 
 
 def require_run(checkpoint: Checkpoint, path: Path) -> Checkpoint:
-    """The checkpoint, if it has what that of every run has: numbers that count something, and finite weights."""
+    """The checkpoint, if it is that of a run, with valid counters and finite weights."""
     meta = checkpoint.meta
     counts = {name: meta.get(name) for name in ("step", "count", "rollbacks")}
     wrong = [f"{k} is {v!r}" for k, v in counts.items() if isinstance(v, bool) or not isinstance(v, int) or v < 0]
@@ -151,7 +169,7 @@ def load_module(module: nn.Module, checkpoint: Checkpoint, prefix: str, path: Pa
 
 
 def load_state(module: nn.Module, state: Mapping[str, Tensor], path: Path, what: str = "weights") -> None:
-    """The same for a state that has been taken out."""
+    """Put a state dictionary into a module; a mismatch names the file and the tensors."""
     try:
         module.load_state_dict(state)
     except RuntimeError as error:

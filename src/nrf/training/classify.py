@@ -1,4 +1,4 @@
-"""Training a classifier of images: what gives features, for scores of samples and for detection."""
+"""Training a classifier of images, whose features are used for scores of samples and for detection."""
 
 from __future__ import annotations
 
@@ -19,21 +19,26 @@ WARM = 0.2
 
 @dataclass(frozen=True)
 class ClassifierTraining:
-    """SGD with momentum, one cycle of the learning rate, shifted and mirrored images."""
+    """Settings of :func:`fit_classifier`: SGD with momentum, one cycle of the learning rate, image augmentation."""
 
     epochs: int = 12
+    """Length of the training, in epochs."""
     batch_size: int = 256
+    """Rows per batch."""
     peak_rate: float = 0.4
     """Learning rate at its highest."""
     weight_decay: float = 5e-4
+    """Weight decay."""
     smoothing: float = 0.1
-    """Of the labels."""
+    """Label smoothing."""
     shift: int = 4
+    """Largest random shift in each direction, in pixels."""
     flip: bool = True
+    """Mirror images, left to right, at random."""
 
 
 Batch = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
-"""From the images and the numbers of a batch to what is learned: images and labels."""
+"""Takes the images of a batch and their row numbers; returns the images and labels to train on."""
 
 
 def fit_classifier(
@@ -47,17 +52,17 @@ def fit_classifier(
     quiet: bool = False,
     piped: bool = False,
 ) -> None:
-    """Train a network that returns features and logits; afterwards it is still and in evaluation mode.
+    """Train a network that returns features and logits; afterwards it is frozen and in evaluation mode.
 
     Args:
-        network: Of images ``(n, channels, side, side)``.
-        images: To learn from.
+        network: Takes images ``(n, channels, side, side)``.
+        images: Training images.
         labelled: Gives the labels of a batch; it may change the images, too.
-        training: How.
-        seed: Of order and augmentation.
-        label: Of the progress bar.
-        quiet: No progress bar.
-        piped: Progress as plain lines where standard error is not a terminal.
+        training: Settings of the training.
+        seed: Seed of the order of the data and of the augmentation.
+        label: Label of the progress bar.
+        quiet: Show no progress bar.
+        piped: Show progress as plain lines where standard error is not a terminal.
     """
     network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     batches = Batches(torch.arange(len(images)), training.batch_size, [seed])
@@ -83,5 +88,5 @@ def fit_classifier(
 
 
 def _cycle(done: float) -> float:
-    """Up to 1, then down to nothing."""
+    """Share of the peak learning rate: up to 1, then down to 0."""
     return done / WARM if done < WARM else (1 - done) / (1 - WARM)

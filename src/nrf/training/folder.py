@@ -17,7 +17,11 @@ log = logging.getLogger(__name__)
 
 
 class RunFolder:
-    """Paths and small files of one run; tensors are the checkpoint module's business."""
+    """Paths and small files of one run; the checkpoint module reads and writes tensors.
+
+    Args:
+        path: The run folder.
+    """
 
     def __init__(self, path: Path | str) -> None:
         self.path = path = Path(path)
@@ -31,18 +35,18 @@ class RunFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Write here alone; what a kill left half-written is swept first."""
+        """Lock the folder for writing; files that a kill left half-written are removed first."""
         with locked(self.path):
             sweep(self.checkpoints, alone=True)
             yield
 
     def write_description(self, description: dict[str, Any]) -> None:
-        """Keep what the run is made from where people look for it."""
+        """Write ``config.json``: the description that the run is built from, and versions of software."""
         text = json.dumps({**description, "versions": ckpt.versions()}, indent=2, allow_nan=False)
         write_atomically(self.config_path, (text + "\n").encode())
 
     def describe(self) -> dict[str, Any]:
-        """What was written there."""
+        """Read the description from ``config.json``."""
         if not self.exists():
             raise CheckpointError(f"{self.path} is not a run folder: it has no config.json (`nrf train` makes one)")
         try:
@@ -54,15 +58,15 @@ class RunFolder:
         return description
 
     def checkpoint_path(self, step: int) -> Path:
-        """Where the checkpoint of a step lies."""
+        """Path of the checkpoint of a step."""
         return self.checkpoints / f"step-{step:09d}.safetensors"
 
     def checkpoint_paths(self) -> list[Path]:
-        """All whole checkpoints, oldest first."""
+        """Paths of all complete checkpoints, oldest first."""
         return sorted(self.checkpoints.glob("step-*.safetensors"))
 
     def steps(self) -> list[int]:
-        """The steps of which there is a checkpoint."""
+        """The steps that have a checkpoint."""
         return [int(path.stem.removeprefix("step-")) for path in self.checkpoint_paths()]
 
     def latest(self) -> Path | None:
@@ -70,9 +74,9 @@ class RunFolder:
         return next(reversed(self.checkpoint_paths()), None)
 
     def newest(self, *, set_aside: bool = False) -> tuple[Path, ckpt.Checkpoint] | None:
-        """The newest checkpoint that is whole, with its path; None if there is none at all.
+        """The newest checkpoint that is not damaged, with its path; None if there is none at all.
 
-        Damaged ones are passed over with a warning. If no other is left, that is an error.
+        Damaged ones are skipped with a warning. If there are only damaged ones, that is an error.
 
         Args:
             set_aside: Rename damaged ones, so that they are not taken for checkpoints again.
@@ -100,12 +104,12 @@ class RunFolder:
             old.unlink()
 
     def append_metrics(self, row: dict[str, Any]) -> None:
-        """One line of JSON."""
+        """Append one line of metrics, as JSON."""
         with self.metrics_path.open("a") as file:
             file.write(json.dumps(row) + "\n")
 
     def metrics(self) -> list[dict[str, Any]]:
-        """All whole lines. A kill may have left the last one cut; other damaged ones are named in a warning."""
+        """All complete lines of metrics. A kill may cut off the last one; other damaged ones are named in a warning."""
         if not self.metrics_path.is_file():
             return []
         rows = []

@@ -1,8 +1,8 @@
-"""What tells, without labels, that training goes well or badly.
+"""Signs, without labels, of whether training goes well or badly.
 
 Some rows are kept out of training and watched. On a sound run their potential lies a little above that of revised
 samples and the order among them settles; on a run that goes wrong the gap grows without bound, samples leave the range
-of the data, or each line of metrics ranks the watched rows anew.
+of the data, or the ranking of the watched rows changes from one line of metrics to the next.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from nrf.seeds import streams
 MARGIN = 0.1
 """Share of a column's range by which a sample may lie outside of it."""
 LEFT_LIMIT = 0.9
-"""Share of samples far outside the data from which on a run is lost."""
+"""Share of samples far outside the data above which a run counts as lost."""
 GROWTH, LEAST_GROWTH = 3.0, 50.0
-"""Times, and nats, by which the gap on training rows must exceed its least so far for a run to count as lost. A sound
-gap is a sum over columns: with more than 50 of them it must exceed it by one nat per column."""
+"""Factor, and nats, by which the gap on training rows must exceed its smallest value so far for a run to count as
+lost. The gap of a sound run is a sum over columns: with more than 50 of them, it is one nat per column instead."""
 SETTLED = 0.2
 """Share of a run after which its gap is expected to shrink."""
 FAR = 3.0
-"""Ranges of a column that count as far outside."""
+"""Distance outside the data that counts as far, in ranges of a column."""
 
 
 def require_finite_state(modules: Mapping[str, nn.Module]) -> None:
-    """Refuse to call a state good that holds a NaN or an infinity; names the module and the tensor."""
+    """Raise an error that names module and tensor if a state holds a NaN or an infinity."""
     for name, module in modules.items():
         for key, value in module.state_dict().items():
             if isinstance(value, Tensor) and value.is_floating_point() and not torch.isfinite(value).all():
@@ -39,38 +39,43 @@ def require_finite_state(modules: Mapping[str, nn.Module]) -> None:
 
 
 class Health:
-    """Looks at a learner from outside; its random numbers are its own, so looking changes nothing.
+    """Measures how healthy a run is; its random numbers are its own, so measuring changes nothing.
 
     Args:
-        learner: What is trained.
+        learner: The learner that is trained.
         watched: Rows kept out of training.
         data: Training rows, for the range of each column.
-        n_samples: How many samples to revise; the batch size spares a compiled revision a second compilation.
-        seeds: One a replica.
+        n_samples: Number of samples to revise; with the batch size, a compiled revision is not compiled again.
+        seeds: One per replica.
     """
 
     def __init__(self, learner: Learner, watched: Tensor, data: Tensor, n_samples: int, seeds: Sequence[int]) -> None:
         self.learner, self.watched, self.seeds, self.n_samples = learner, watched, list(seeds), n_samples
-        low, high = (data.amin(), data.amax()) if data.ndim > 2 else (data.amin(0), data.amax(0))  # pixels are alike
+        low, high = (data.amin(), data.amax()) if data.ndim > 2 else (data.amin(0), data.amax(0))  # pixels share one
         span = high - low
         # A column that never changes has no range of its own: it gets the widest one; a narrow one a tenth of that.
         widest = span.max().clamp_min(1e-6)
         unit = torch.where(span > 0, span.clamp_min(0.1 * widest), widest)
         self._low, self._high, self._span = low, high, unit
         self.before: Tensor | None = None
-        """Potentials of the watched rows at the last look."""
+        """Potentials of the watched rows at the last measurement."""
 
     @torch.no_grad()
     def measure(self, step: int, *, remember: bool = True) -> dict[str, float]:
-        """Numbers of now, means over replicas; the next look compares with this one, unless it is not to remember it.
+        """Measure the current state; numbers are means over replicas.
 
-        - ``watched_u``: mean potential of the watched rows; ``watched_drift``: how far it moved since the last look, in
-          standard deviations over the rows; ``watched_rank_correlation``: whether their order is still the same.
-        - ``watched_gap``: their potential less that of fresh revised samples, in the same unit.
+        - ``watched_u``: mean potential of the watched rows; ``watched_drift``: how far it moved since the last
+          measurement, in standard deviations over the rows; ``watched_rank_correlation``: whether their order is still
+          the same.
+        - ``watched_gap``: their potential minus that of new revised samples, in the same unit.
         - ``samples_outside``, ``samples_far``: share of samples that left the range of the data in some column, by a
           tenth of it and by three times.
-        - ``samples_effective``: how many samples carry the weight when they are weighed by ``exp u``, as a share.
+        - ``samples_effective``: effective sample size if samples are weighted by ``exp u``, as a share.
         - ``potential_gradient``, ``generator_gradient``: norms of the last gradients.
+
+        Args:
+            step: The current step; each has random numbers of its own.
+            remember: Whether the next measurement compares with this one.
         """
         found = self._gradients()
         if not isinstance(self.learner, PairLearner):
@@ -118,7 +123,7 @@ class Health:
 
 
 def training_gap(numbers: Mapping[str, float]) -> float | None:
-    """Potential of training rows less that of revised samples, from a line of metrics; None for other learners."""
+    """Potential of training rows minus that of revised samples, from a line of metrics; None for other learners."""
     if "u_data" in numbers and "u_revised" in numbers:
         return float(numbers["u_data"] - numbers["u_revised"])
     return None
@@ -131,9 +136,9 @@ def complaint(
 
     Args:
         numbers: A line of metrics.
-        least_gap: The least training gap of the lines before. As long as samples follow the potential the gap shrinks;
-            when the potential has become too steep for the sampler's step they are thrown about, and it explodes.
-        settled: Whether the run is past its beginning, when proposals are still anywhere.
+        least_gap: The smallest training gap of earlier lines. As long as samples follow the potential, the gap shrinks;
+            when the potential has become too steep for the sampler's step, samples scatter and the gap explodes.
+        settled: Whether the run is past its beginning, in which proposals can be anywhere.
         size: Values of an event: the columns of a row, or the pixels and channels of an image.
     """
     for name, value in numbers.items():
@@ -154,7 +159,7 @@ def complaint(
 
 
 def _rank_correlation(a: Tensor, b: Tensor) -> Tensor:
-    """Spearman's, of each row of a with that of b."""
+    """Spearman's rank correlation of each row of a with the same row of b."""
     ranks = [v.argsort(1).argsort(1).double() for v in (a, b)]
     centred = [r - r.mean(1, keepdim=True) for r in ranks]
     found: Tensor = (centred[0] * centred[1]).sum(1) / (centred[0].norm(dim=1) * centred[1].norm(dim=1)).clamp_min(

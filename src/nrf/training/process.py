@@ -1,4 +1,4 @@
-"""What training does to the process it runs in: signals that ask it to stop, threads."""
+"""Process-wide settings of training: stop signals and threads."""
 
 from __future__ import annotations
 
@@ -12,9 +12,15 @@ import torch
 
 @contextmanager
 def graceful_stop(wanted: bool) -> Iterator[Callable[[], bool]]:
-    """Turn the first Ctrl-C or SIGTERM into a wish to stop after this iteration; a second one is obeyed at once.
+    """Context in which the first Ctrl-C or SIGTERM asks to stop after this iteration; a second one acts at once.
 
-    Where nothing can be kept, or signals are another thread's, they do what they always do.
+    If not ``wanted``, or outside the main thread, signals have their usual effect.
+
+    Args:
+        wanted: Whether signals should be caught, as when a checkpoint can be written.
+
+    Returns:
+        A function that says whether a stop was asked for.
     """
     asked = threading.Event()
     if not wanted or threading.current_thread() is not threading.main_thread():
@@ -36,6 +42,10 @@ def graceful_stop(wanted: bool) -> Iterator[Callable[[], bool]]:
 
 
 def use_threads(threads: int | None) -> None:
-    """Set the number of threads for the whole process; part of what makes results repeat bit by bit."""
+    """Set the number of threads for the whole process; results repeat bit by bit only with the same number.
+
+    Args:
+        threads: The number; ``None`` leaves it as it is.
+    """
     if threads is not None:
         torch.set_num_threads(threads)

@@ -1,4 +1,4 @@
-"""Progress on standard error: a line with the time left, for whatever takes more than two seconds."""
+"""Progress on standard error: a line with the time left, for tasks of more than two seconds."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Column
 
 SHOW_AFTER = 2.0
-"""Seconds after which progress is shown: what is done sooner needs none."""
+"""Seconds after which progress is shown; shorter tasks show none."""
 LINE_EVERY = 10.0
 """Seconds between two plain lines, where standard error is not a terminal."""
 BAR_FROM, NUMBERS_FROM = 70, 100
-"""Columns of a terminal from which on there is room for a bar, and for numbers beside it."""
+"""Fewest columns of a terminal with room for a bar, and for numbers beside it."""
 
 
 class ProgressBar:
-    """How far a task is and how long it will still take, with the last logged numbers where there is room.
+    """Shows how far a task is and how long it will still take, with the last logged numbers where there is room.
 
-    On a terminal this is one line that is drawn anew. Elsewhere nothing is shown, or, if asked for, plain lines without
+    On a terminal this is one line that is redrawn. Elsewhere nothing is shown, or, if ``piped``, plain lines without
     control characters.
 
     Args:
-        label: What is being done.
-        total: Steps in all.
+        label: Name of the task.
+        total: Total number of steps.
         start: Steps already done.
         quiet: Show nothing even on a terminal.
         piped: Print plain lines where standard error is not a terminal.
-        at_once: Show it from the beginning, for a few long steps.
+        at_once: Show progress from the beginning, for tasks of few, long steps.
     """
 
     def __init__(
@@ -58,18 +58,18 @@ class ProgressBar:
             self._task = self._bar.add_task(label, total=total, completed=start, numbers="")
 
     def advance(self) -> None:
-        """One step done."""
+        """Count one step as done."""
         self._done += 1
         self._worked += 1
         self._draw()
 
     def move_to(self, step: int) -> None:
-        """Forward or back to a step."""
+        """Move forward or back to a step."""
         self._done = step
         self._draw()
 
     def show(self, numbers: Mapping[str, float]) -> None:
-        """Numbers to show beside the bar."""
+        """Set the numbers that are shown beside the bar."""
         if self._bar is not None:
             text = "  ".join(f"{name} {value:.3g}" for name, value in numbers.items())
             self._bar.update(self._task, numbers=text)
@@ -119,7 +119,7 @@ class ProgressBar:
 
 
 def duration(seconds: float) -> str:
-    """A time in words, no more exact than an estimate is.
+    """Format a time, with no more digits than an estimate deserves.
 
     Example:
         >>> duration(0.2), duration(75.0), duration(700.0), duration(9000.0)
@@ -137,7 +137,7 @@ def _say(line: str) -> None:
 
 
 def _rich_line(console: Console) -> Progress:
-    """The time left comes first: what a narrow terminal has no room for is the bar and the numbers."""
+    """A progress line that begins with the time left; on a narrow terminal bar and numbers are omitted."""
     columns: list[TextColumn | BarColumn] = [TextColumn("{task.description}", table_column=Column(no_wrap=True))]
     if console.width >= BAR_FROM:
         columns.append(BarColumn(bar_width=20))

@@ -32,9 +32,9 @@ from nrf.training.progress import ProgressBar
 log = logging.getLogger(__name__)
 
 MOST_ROLLBACKS = 5
-"""After so many times half the step and half the learning rates, a run is given up."""
+"""Rollbacks after which a run is given up; each halves the sampler's step and the learning rates."""
 COMPILE_FROM = 5000
-"""Iterations from which compiling the revision pays: it costs ten to thirty seconds and wins milliseconds."""
+"""Fewest iterations for which compiling the revision pays: it costs ten to thirty seconds and saves milliseconds."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,9 @@ class TrainConfig:
     """Length, batches and bookkeeping of a run."""
 
     batch_size: int = 100
-    """Rows a batch."""
+    """Rows per batch."""
     iterations: int | None = None
-    """Length of the run in iterations, 0 to leave the networks as they begin; give this or epochs."""
+    """Length of the run in iterations, 0 to leave the networks untrained; give this or epochs."""
     epochs: int | None = None
     """Length of the run in epochs; give this or iterations."""
     lr_final: float = 1.0
@@ -52,32 +52,32 @@ class TrainConfig:
     log_every: int = 100
     """Iterations between two lines of metrics."""
     checkpoint_every: int = 1000
-    """Iterations between two checkpoints: what a kill can cost."""
+    """Iterations between two checkpoints; a kill loses at most so many."""
     keep: int = 2
-    """Newest checkpoints that are kept."""
+    """Number of checkpoints to keep, the newest ones."""
     ema_decay: float | None = None
-    """Decay of averaged weights of both networks, kept beside the last ones; none if not given."""
+    """Decay of averaged weights of both networks, kept in addition to the last ones; none if not given."""
     shift: int = 0
-    """Move each image of a batch at random by up to so many pixels each way."""
+    """Move each image of a batch at random by up to so many pixels in each direction."""
     flip: bool = False
     """Mirror every second image of a batch, left to right, at random."""
     precision: Literal["float32", "bfloat16"] = "float32"
-    """Arithmetic of the networks: with bfloat16 products are in 16 bits where torch's autocast has them so, weights and
-    sums in 32. It pays on processors that have it; a perceptron's gradients in closed form stay in 32 bits."""
+    """Arithmetic of the networks: with bfloat16, torch's autocast computes products in 16 bits; weights and sums stay
+    in 32. It is faster on processors that support it; a perceptron's gradients in closed form stay in 32 bits."""
     channels_last: bool = False
     """Keep images and convolutions with their channels last, which is the faster order on many processors."""
     sample_every: int | None = None
-    """Iterations between two pictures of samples in the run folder, generated beside revised; none if not given."""
+    """Iterations between two pictures of samples in the run folder, generated next to revised; none if not given."""
     threads: int | None = None
     """Threads of the linear algebra; tiny networks are fastest with 1. All cores if not given."""
     watch_share: float = 0.0
     """Share of the rows, 5,000 at most, that is kept out of training and watched: each line of metrics then says how
     healthy the run is."""
     guard: bool = False
-    """Where a run diverges, go back to its last good checkpoint and on with half the sampler's step and half the
-    learning rates. The metrics tell, those of watched rows more."""
+    """If a run diverges, go back to its last good checkpoint, and continue with half the sampler's step and half the
+    learning rates. Metrics show the divergence; those of watched rows show more."""
     compile: Literal["auto", "always", "never"] = "auto"
-    """Compile the revision: where the run is long enough to win the compiler's time back, always, or never."""
+    """Compile the revision: if the run is long enough to make up for the compiler's time, always, or never."""
 
     def __post_init__(self) -> None:
         if (self.iterations is None) == (self.epochs is None):
@@ -120,12 +120,12 @@ class Trainer:
         learner: Freshly built; resuming overwrites its state.
         data: Training rows on the learner's device.
         config: Length and bookkeeping.
-        seeds: Seed of the data order and of the learner's randomness: one, or one a replica.
-        folder: Where the run lives; without one nothing is written.
-        description: Stored in each checkpoint: what it takes to build the models again.
-        ranks: The processes that train together; each has all of the arguments.
-        at_end: Called after the last iteration, before its line of metrics, which has what it returns, and before its
-            checkpoint.
+        seeds: Seed of the data order and of the learner's randomness: one, or one per replica.
+        folder: The run folder; without one nothing is written.
+        description: Stored in each checkpoint: everything that is needed to build the models again.
+        ranks: The processes that train together; each gets the same arguments.
+        at_end: Called after the last iteration, before its checkpoint; what it returns becomes part of the last line
+            of metrics.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ class Trainer:
         self._count = 0
         self._fingerprint = self.batches.fingerprint()
         self._last_good: Path | None = None
-        # By the settings alone: a run that is taken up again must not change its arithmetic.
+        # By the settings alone: a run that is resumed must not change its arithmetic.
         if config.compile == "always" or (config.compile == "auto" and self.total >= COMPILE_FROM):
             learner.compile()
 
@@ -179,11 +179,11 @@ class Trainer:
 
     @property
     def seconds(self) -> float:
-        """Time spent on iterations, over all sittings."""
+        """Time spent on iterations, including that before a resume."""
         return self._seconds
 
     def resume(self) -> bool:
-        """Take up the newest checkpoint; False if there is none yet."""
+        """Resume from the newest checkpoint; False if there is none yet."""
         newest = self._folder().newest(set_aside=self.ranks.leads)
         if newest is None:
             self._rewind(0)
@@ -224,13 +224,16 @@ class Trainer:
         label: str = "training",
         on_log: Callable[[Trainer, Mapping[str, float]], object] | None = None,
     ) -> bool:
-        """Train to the end; False if a signal asked to stop, after writing a checkpoint, or if ``on_log`` said True.
+        """Train to the end, or until a stop is asked for.
 
         Args:
-            quiet: No progress line, not even on a terminal.
+            quiet: Show no progress line, not even on a terminal.
             piped: Print progress as plain lines where standard error is not a terminal.
-            label: What the progress line begins with.
-            on_log: Called with every line of metrics.
+            label: First words of the progress line.
+            on_log: Called with the trainer and every line of metrics; training stops if it returns True.
+
+        Returns:
+            False if a signal or ``on_log`` stopped training before its end. A checkpoint is written first.
         """
         with (
             graceful_stop(self.folder is not None) as stop_requested,
@@ -264,7 +267,7 @@ class Trainer:
         return True
 
     def _keep(self) -> None:
-        if self.config.guard and self._count and self.health is not None:  # not looked at yet
+        if self.config.guard and self._count and self.health is not None:  # not measured yet
             _refuse(self.health.measure(self.step, remember=False), settled=self._settled)
         if self.folder is not None:
             self.save()
@@ -272,18 +275,18 @@ class Trainer:
             self._good = self._packed()
 
     def _roll_back(self, error: NonFiniteError) -> None:
-        """Back to the last good state, and on from there more slowly."""
+        """Return to the last good state, and continue from there with smaller steps."""
         lost, times = self.step, self.rollbacks + 1
         self._slow_down()
         self.return_to_good()
         self.rollbacks = times
-        self._least_gap = None  # shorter steps bring samples less close: a gap of before is no measure for one of now
+        self._least_gap = None  # with shorter steps samples come less close, so earlier gaps cannot be compared
         self._set_rates(self._rate_share())
         self._rewind(self.step)
         log.info("step %d: %s; back to step %d with half the sampler's step and learning rates", lost, error, self.step)
 
     def return_to_good(self) -> None:
-        """Back to the last state that the guard found good: at worst the one before the first iteration."""
+        """Return to the last state that the guard found good: at worst the one before the first iteration."""
         if self._good is None:
             raise InputError("no good state was kept; train with guard")
         self._restore(self._good, Path("memory"))
@@ -293,7 +296,7 @@ class Trainer:
             self.folder.rewind_metrics(step)
 
     def _slow_down(self) -> None:
-        """Half the sampler's step and half the learning rates."""
+        """Halve the sampler's step and the learning rates."""
         if not isinstance(self.learner, SamplingLearner):
             kind = type(self.learner).__name__
             raise InputError(f"{kind} has no sampler whose step could be halved; leave guard out")
@@ -301,7 +304,7 @@ class Trainer:
         self._first_rates = {name: [rate / 2 for rate in rates] for name, rates in self._first_rates.items()}
 
     def save(self) -> Path:
-        """Write a checkpoint of this moment, unless the state is not sound."""
+        """Write a checkpoint of the current state; an error if that is not finite."""
         stored = self._packed()
         folder = self._folder()
         path = folder.checkpoint_path(self.step)
@@ -312,7 +315,7 @@ class Trainer:
         return path
 
     def _packed(self) -> ckpt.Checkpoint:
-        """A copy of all that a run goes on from."""
+        """A copy of everything that a run needs to continue."""
         try:
             require_finite_state(self.learner.modules)
         except NonFiniteError as error:
@@ -344,7 +347,7 @@ class Trainer:
         return ckpt.Checkpoint({name: value.clone() for name, value in tensors.items()}, meta)
 
     def averaged(self) -> dict[str, nn.Module]:
-        """Averaged networks as they are used, with batch norm statistics of their own; none where none are kept."""
+        """The averaged networks, with batch norm statistics of their own; none if no averages are kept."""
         if self.averages:
             rng = streams(self.seeds, "averages", device=self.batches.data.device)
             take_statistics(self.averages, self.learner, self.batches, rng)
@@ -378,7 +381,7 @@ class Trainer:
         metrics: Mapping[str, Tensor] = {}
         half = self.config.precision == "bfloat16"
         try:
-            # Weights move within an update, so casts of them must not be remembered.
+            # Weights change within an update, so casts of them must not be cached.
             with torch.autocast(batch.device.type, torch.bfloat16, enabled=half, cache_enabled=False):
                 metrics = self.learner.update(batch, self.rng)
         except NonFiniteError as error:
@@ -402,7 +405,7 @@ class Trainer:
                 group["lr"] = share * rate
 
     def _log(self) -> dict[str, Any]:
-        """One line: the means since the line before."""
+        """Log one line of metrics: the means since the line before."""
         means = self.ranks.means({name: value / self._count for name, value in self._sums.items()})
         epoch, _ = self.batches.position(self.step)
         row = {"step": self.step, "epoch": epoch, "seconds": round(self._seconds, 3), **means}

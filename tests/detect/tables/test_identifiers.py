@@ -115,11 +115,16 @@ def days(numbers):
         pytest.param(1.7e9 + 0.25 * np.arange(N), True, id="four a second"),
         pytest.param(days(rng().integers(0, 3000, N)), False, id="days, some twice"),
         pytest.param(days(rng().permutation(20_000)[:N]), False, id="birthdays, all distinct"),
-        pytest.param(1.7e9 + np.cumsum(rng().random(N)), False, id="events"),
+        pytest.param(1.7e9 + np.cumsum(1e4 * rng().random(N)), True, id="events"),
+        pytest.param(1.7e9 + rng().permutation(np.cumsum(1e4 * rng().random(N))), True, id="events, shuffled"),
+        pytest.param(1.7e9 + 60 * rng().integers(0, N, N), False, id="minutes, many twice"),
+        pytest.param(
+            days(rng().permutation(20_000)[:N]) - 3600 * rng().integers(1, 3, N), False, id="birthdays, a zone"
+        ),
         pytest.param(days(np.arange(49)), False, id="too few"),
     ],
 )
-def test_dates_are_kept_unless_each_takes_a_step_of_a_grid(values, found):
+def test_dates_are_kept_unless_they_say_when_a_row_happened(values, found):
     assert (why_identifier("datetime", values) is not None) == found
 
 

@@ -70,7 +70,7 @@ def mixed(n: int = 60, seed: int = 0):
             "colour": draw.choice(["red", "blue", "grün", None], n),
             "count": draw.integers(0, 5, n),
             "member": draw.choice([True, False, None], n),
-            "since": [dt.datetime(2024, 3, 1) + dt.timedelta(seconds=int(s)) for s in draw.integers(0, 600, n)],
+            "since": [dt.datetime(2024, 3, 1) + dt.timedelta(seconds=15 * int(s)) for s in draw.integers(0, 40, n)],
             "active": draw.random(n) < 0.5,
             "grade": draw.choice(["a", "b"], n),
             "same": 1,

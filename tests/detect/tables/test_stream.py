@@ -42,7 +42,7 @@ def table(n: int = N, seed: int = 0):
             "balance": pa.array([None if i % 7 == 2 else float(v) for i, v in enumerate(3 * z)]),
             "city": pa.array(cities),
             "member": pa.array(rng.random(n) < 0.5),
-            "when": pa.array([DAY + dt.timedelta(hours=int(h)) for h in rng.integers(0, 2000, n)], pa.timestamp("us")),
+            "when": pa.array([DAY + dt.timedelta(hours=int(h)) for h in rng.integers(0, 30, n)], pa.timestamp("us")),
         }
     )
 

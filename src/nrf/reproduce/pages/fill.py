@@ -1,7 +1,7 @@
 """Tables and single numbers of Markdown pages, made from records.
 
 A table stands between markers on lines of their own, ``<!-- table: NAME -->`` and ``<!-- end -->``; a number within a
-sentence between ``<!-- value: RECORD; METHOD; METRIC; … -->`` and ``<!-- /value -->`` (``values.py``).
+sentence between ``<!-- value: RECORD; METHOD; METRIC; … -->`` and ``<!-- /value -->`` (``inline.py``).
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from nrf.reproduce.pages import (
     studies,
     summary,
 )
+from nrf.reproduce.pages.inline import fill_values
 from nrf.reproduce.pages.records import Records
-from nrf.reproduce.pages.values import fill_values
 from nrf.reproduce.runner.report import Table
 
 TABLES: dict[str, Callable[[Records], Table]] = {

@@ -108,6 +108,9 @@ def test_dropped_columns_of_an_array():
 
 
 def test_what_fit_leaves_out_it_can_be_told_to_keep():
-    assert DroppedColumn("user", "identifier").summary == ("left out", "identifier; --keep user keeps it")
+    assert DroppedColumn("user", "identifier").summary == (
+        "left out",
+        "identifier; --keep user uses it, --id user copies it to the scores",
+    )
     assert DroppedColumn("user", "identifier", detail="free text").summary[1].startswith("identifier: free text;")
     assert DroppedColumn("same", "constant", 4.0).summary == ("left out", "constant")

@@ -17,6 +17,8 @@ from nrf.reproduce.runner.record import Row
 
 _VALUE = re.compile(r"(<!-- value: (?P<row>[^>]*?) -->)(?P<text>[^<]*)(<!-- /value -->)")
 _MARKER = re.compile(r"<!-- (?:value: |/value)")
+_AT_START = re.compile(r"^\s*<!-- value: ", re.MULTILINE)
+"""There Markdown takes the whole line for HTML, and shows its marks."""
 _PLACES = ("preset", "case", "column")
 _FLAGS = ("sd", "n", "paper")
 
@@ -25,6 +27,12 @@ def fill_values(text: str, records: Records, where: str = "page") -> str:
     """The page with each of its single numbers made anew."""
     if len(_MARKER.findall(text)) != 2 * len(_VALUE.findall(text)):
         raise InputError(f"{where}: each <!-- value: … --> needs a <!-- /value --> behind its number, and nothing else")
+    found = _AT_START.search(text)
+    if found:
+        line = text[: found.end()].count("\n") + 1
+        raise InputError(
+            f"{where}:{line}: a value cannot begin a line, which Markdown would take for HTML; move a word up"
+        )
 
     def number(match: re.Match[str]) -> str:
         return f"{match[1]}{value(match['row'], records, where)}{match[4]}"
@@ -34,7 +42,7 @@ def fill_values(text: str, records: Records, where: str = "page") -> str:
 
 def value(asked: str, records: Records, where: str = "page") -> str:
     """The number that a marker asks for."""
-    names, options, flags = [], dict[str, str](), set[str]()
+    names, options, flags = list[str](), dict[str, str](), set[str]()
     for part in _parts(asked):
         key, equals, setting = part.partition("=")
         if len(names) < 3:
