@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from nrf.detect.tables.schema import Schema
 
 FEW_COLUMNS = 20
-"""Up to so many columns get a line each; of more, those of a kind share one."""
+"""Up to this many columns get a line each; with more, the columns of a kind share a line."""
 
 
 class Percent:
@@ -27,7 +27,7 @@ class Percent:
         self._bar, self._done = ProgressBar(label, 100), 0
 
     def reached(self, rows: int, share: float) -> None:
-        """So many rows, and that share of the file, are done."""
+        """Update the bar: this many rows, and this share of the file, are done."""
         while self._done < int(100 * share):
             self._done += 1
             self._bar.advance()
@@ -42,7 +42,7 @@ class Percent:
 
 
 def show_columns(schema: Schema, left_out: dict[str, str]) -> None:
-    """What each column was taken for."""
+    """Print what each column was taken for."""
     found = [(column.name, *column.summary) for column in schema.columns]
     found += [(name, "left out", option) for name, option in left_out.items()]
     if len(found) <= FEW_COLUMNS:
@@ -61,9 +61,9 @@ def show_columns(schema: Schema, left_out: dict[str, str]) -> None:
 
 
 def print_warnings(caught: Sequence[Any]) -> None:
-    """One line each, those that say the same once."""
+    """Print warnings, one line each, and repeated ones once."""
     for message in dict.fromkeys(str(warning.message) for warning in caught):
-        _print_warning(message)
+        print_warning(message)
 
 
 @contextmanager
@@ -71,11 +71,12 @@ def said_warnings() -> Iterator[None]:
     """Print each warning when it comes, in one line."""
     with warnings.catch_warnings():
         warnings.simplefilter("always", UserWarning)
-        warnings.showwarning = lambda message, *rest, **more: _print_warning(message)
+        warnings.showwarning = lambda message, *rest, **more: print_warning(message)
         yield
 
 
-def _print_warning(message: Warning | str) -> None:
+def print_warning(message: Warning | str) -> None:
+    """In one line, as what the program itself says."""
     print(f"nrf: {' '.join(printable(str(message)).split())}", file=sys.stderr)
 
 
@@ -87,7 +88,7 @@ def cell(value: Any) -> str:
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Columns of equal width."""
+    """Print a table with aligned columns."""
     lines = [[one_line(text) for text in line] for line in (header, *rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:

@@ -1,1 +1,1 @@
-"""Tables as numbers: frames, columns, schemas, files, streams."""
+"""Turn tables into numbers: frames, columns, schemas, files, streams."""

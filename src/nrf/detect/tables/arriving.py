@@ -1,4 +1,4 @@
-"""CSV text that arrives bit by bit, on standard input for one: handed on as soon as rows are whole."""
+"""CSV text that arrives bit by bit, for example on standard input: rows are passed on as soon as they are complete."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from nrf.detect.tables.texts import Cells, arrow
 from nrf.errors import InputError
 
 PIECE, LONGEST = 1 << 20, 1 << 28
-"""Bytes that are read at once, and that one row may have."""
+"""Maximum bytes that are read at once, and that one row may have."""
 NAME = Path("standard input")
 
 
@@ -36,9 +36,9 @@ def line_batches(
     Args:
         schema: Says which columns there must be, and of which kind.
         source: Bytes in UTF-8.
-        drop: Columns to pass over.
-        known: Columns of the training file that are no features.
-        dialect: How the text is written; what it does not say is as in the training file.
+        drop: Columns to ignore.
+        known: Columns of the training file that are not features.
+        dialect: How the text is written; what it leaves open is as in the training file.
     """
     known = known or FileColumns()
     dialect = dialect or known.dialect
@@ -73,7 +73,7 @@ def line_batches(
 
 
 def _records(source: BinaryIO, separator: str) -> Iterator[list[list[str]]]:
-    """Lists of rows that are whole, without blank ones; a line break within quotes ends no row."""
+    """Lists of complete rows, without blank ones; a line break within quotes does not end a row."""
     waiting, read = b"", getattr(source, "read1", source.read)
     while piece := read(PIECE):
         waiting += piece

@@ -14,13 +14,13 @@ from typing import IO, Literal
 from nrf.errors import InputError
 
 SEPARATORS = (",", ";", "\t", "|")
-"""Those that are found by looking; others must be given."""
+"""Separators that can be detected; others must be given."""
 LOOKED_AT = 50
-"""Rows that are looked at to find the separator."""
+"""Number of rows from which the separator is detected."""
 THOUSANDS = (",", ".", " ", "'", "’", "_", "\u00a0", "\u202f")
 WORDS = "- -- --- – — ? ?? . .. ... * none nil na n/a n.a. nan null missing unknown undefined blank empty (null)"
 MARKERS = frozenset(WORDS.split()) | {"no data", "not available", "not applicable", "not known", "no value"}
-"""What people write where a number is missing, in small letters. In columns of strings they are strings."""
+"""Words that people write for a missing number, in small letters. In columns of strings they are strings."""
 
 
 @dataclass(frozen=True)
@@ -28,12 +28,12 @@ class Dialect:
     """How the cells of a CSV file are written.
 
     Args:
-        separator: What stands between cells; if not given, it is found by looking at the first rows.
+        separator: What stands between cells; if not given, it is detected from the first rows.
         decimal: The decimal point, ``.`` or ``,``.
-        thousands: What groups of three digits are separated by, if they are.
-        missing: Words that mean a missing value in all columns, beside ``NA``, ``NaN``, ``null`` and their kin.
+        thousands: What separates groups of three digits, if anything.
+        missing: Words that mean a missing value in all columns, in addition to ``NA``, ``NaN``, ``null`` and the like.
         markers: Words, in small letters, that mean a missing value in columns of numbers and dates.
-        odd: What to do with other cells of these columns that are no number or date.
+        odd: What to do with other cells of these columns that are not a number or date.
     """
 
     separator: str | None = None
@@ -56,15 +56,15 @@ class Dialect:
 
 
 def sniffed(path: Path, known: str | None = None, opened: Callable[[Path], IO[str]] | None = None) -> str:
-    """What separates the cells of a CSV file, by its header and first rows.
+    """Find what separates the cells of a CSV file, from its header and first rows.
 
     Args:
         path: The file.
-        known: What it was in the training file: so it is here, if that is possible.
-        opened: Gives the text, where it is not that of the file.
+        known: The separator of the training file, which is preferred if it is possible here.
+        opened: Opens the text, if it is not that of the file.
 
     Raises:
-        InputError: Several would do, and none is known.
+        InputError: Several separators are possible, and none is known.
     """
     usual, opened = known or ",", opened or text_of
     with opened(path) as text:
@@ -80,7 +80,7 @@ def sniffed(path: Path, known: str | None = None, opened: Callable[[Path], IO[st
         raise InputError(f"{path}: {shown} both separate the header and the first rows evenly; say which with --sep")
     if even:
         return even[0]
-    if usual in there or len(there) == 1:  # the row that does not fit is named when it is read
+    if usual in there or len(there) == 1:  # a row that does not fit is named when it is read
         return usual if usual in there else there[0]
     raise InputError(f"{path}: it is not clear what separates the columns of {header.strip()[:60]!r}; give --sep")
 
@@ -91,7 +91,7 @@ def named(separator: str) -> str:
 
 
 def _is_even(path: Path, separator: str, opened: Callable[[Path], IO[str]]) -> bool:
-    """Whether all of the first rows have as many cells as the header, more than one."""
+    """Whether all of the first rows have as many cells as the header, and more than one."""
     try:
         with opened(path) as text:
             rows = csv.reader(text, delimiter=separator)
@@ -102,6 +102,6 @@ def _is_even(path: Path, separator: str, opened: Callable[[Path], IO[str]]) -> b
 
 
 def text_of(path: Path) -> IO[str]:
-    """A CSV file as text; bytes that are no UTF-8 are found out later, where they stand."""
+    """A CSV file as text; bytes that are not UTF-8 are reported later, with their place."""
     opened = gzip.open if path.name.lower().endswith(".gz") else open
     return io.TextIOWrapper(opened(path, "rb"), "utf-8-sig", "surrogateescape", newline="")

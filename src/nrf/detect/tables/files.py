@@ -1,9 +1,9 @@
-"""Tables in files: CSV (also ``.csv.gz``) and Parquet, whole for training, batch by batch for all else.
+"""Tables in files: CSV (also ``.csv.gz``) and Parquet, read whole for training, batch by batch for everything else.
 
-In a CSV file an empty cell is a missing value, and so are ``NA``, ``NaN``, ``null`` and their kin, also in columns of
+In a CSV file an empty cell is a missing value, and so are ``NA``, ``NaN``, ``null`` and the like, also in columns of
 strings. Whole numbers of which some begin with a zero, such as the zip code 00123, are strings. Blank lines are
-skipped. Row numbers start at 1, below the header. What separates cells is found by looking, and said if it is no comma;
-a column that is nearly all numbers or dates is one, and what else it holds is refused or said
+skipped. Row numbers start at 1, below the header. The separator is detected, and reported if it is not a comma; a
+column that is nearly all numbers or dates counts as one, and its other cells are refused or reported
 (:mod:`nrf.detect.tables.odd`).
 """
 
@@ -40,14 +40,14 @@ from nrf.errors import InputError
 
 @dataclass(frozen=True)
 class FileColumns:
-    """Columns of training files that are no features. Later files may have them or not."""
+    """Columns of training files that are not features. Later files may have them or not."""
 
     label: str | None = None
     ids: tuple[str, ...] = ()
-    """Columns that say which row is which; they are copied to the scores."""
+    """Columns that identify rows; they are copied to the scores."""
     dropped: tuple[str, ...] = ()
     dialect: Dialect = Dialect()  # noqa: RUF009 - frozen
-    """How the training file was written; later ones are taken to be written like it."""
+    """How the training file was written; later files are read in the same way."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -57,16 +57,16 @@ class FileColumns:
 
 @dataclass(frozen=True)
 class Batch:
-    """Some rows of a file."""
+    """Consecutive rows of a file."""
 
     first: int
-    """Number of the first of them."""
+    """Number of the first row."""
     table: Any
     """Arrow table with all columns the schema was fitted on, under its names."""
     labels: Any
     """Label column as strings, if one was asked for."""
     ids: Any
-    """Arrow table with the columns that say which row is which, as they are in the file; it may have none."""
+    """Arrow table with the columns that identify rows, as they are in the file; it may have no columns."""
     share: float
     """Share of the file read so far."""
 
@@ -83,7 +83,7 @@ def read_table(
     strings: Sequence[str] = (),
     dialect: Dialect | None = None,
 ) -> Any:
-    """A whole file as an Arrow table; the types of a CSV file's columns are found by looking at all their values.
+    """Read a whole file as an Arrow table; the types of a CSV file's columns are detected from all their values.
 
     Args:
         path: CSV or Parquet file.
@@ -93,7 +93,7 @@ def read_table(
         dialect: How a CSV file is written.
 
     Raises:
-        InputError: Among others, a column of a CSV file is nearly all numbers or dates, and some cells are neither that
+        InputError: For example, a column of a CSV file is nearly all numbers or dates, and some cells are neither that
             nor a usual word for a missing value.
 
     Warns:
@@ -110,7 +110,7 @@ def read_training(
     strings: Sequence[str] = (),
     dialect: Dialect | None = None,
 ) -> tuple[Any, Dialect]:
-    """The same as :func:`read_table`, and how the file is written: what later files should be read by."""
+    """Read a file as :func:`read_table` does; also returns how the file is written, for reading later files."""
     path = Path(path)
     dialect = _with_separator(path, dialect or Dialect())
     names = column_names(path, dialect.separator)
@@ -138,7 +138,7 @@ def read_training(
 def _typed_csv(
     path: Path, names: list[str], kept: list[str], known: dict[str, Any], dialect: Dialect
 ) -> tuple[Any, Dialect]:
-    """A CSV file with columns of the types their values have, and the dialect with the markers that were found."""
+    """A CSV file with columns of the types of their values, and the dialect with the markers that were found."""
     table = whole_csv(path, kept, known, dialect)
     for field in table.schema:
         if arrow("types").is_binary(field.type):
@@ -175,15 +175,16 @@ def batches(
     batch_rows: int = BATCH_ROWS,
     dialect: Dialect | None = None,
 ) -> Generator[Batch, None, None]:
-    """A file in parts, each with the columns a schema was fitted on; memory does not grow with the file.
+    """Read a file in batches, each with the columns a schema was fitted on; memory does not grow with the file.
 
     Args:
         schema: Says which columns there must be, and of which kind.
         path: CSV or Parquet file.
-        drop: Columns to pass over. Others that were not there at fit are an error.
-        label: A column to hand over beside the table.
-        ids: Columns to hand over as they are; if not given, those of the training file that this one has too.
-        known: Columns of the training file that are no features: they are passed over where they are.
+        drop: Columns to ignore. Others that were not there at fit are an error.
+        label: A column to return in addition to the table.
+        ids: Columns to return unchanged; if not given, the identifier columns of the training file that this one has
+            too.
+        known: Columns of the training file that are not features: they are ignored if present.
         batch_rows: Rows per batch, at most; fewer where there are many columns.
         dialect: How a CSV file is written; if not given, like the training file.
     """
@@ -219,7 +220,7 @@ def _batches(
             labels = with_missing(labels, dialect.missing)
         columns: list[Any] = []
         for column in schema.columns:
-            if column.name not in found:  # left out at fit, and not missed now: all is as it was
+            if column.name not in found:  # left out at fit and absent now: counts as unchanged
                 columns.append(np.full(part.num_rows, column.stand_in))
                 continue
             values = part[found[column.name]]
@@ -233,7 +234,7 @@ def _batches(
 
 
 def column_names(path: Path, separator: str | None = None) -> list[str]:
-    """Names of a file's columns; here, a file that is none is found out."""
+    """Names of a file's columns; an error if the file is not a table."""
     separator = separator or _with_separator(path, Dialect()).separator
     with explained(path):
         if is_csv(path):
@@ -247,7 +248,7 @@ def column_names(path: Path, separator: str | None = None) -> list[str]:
 
 
 def _with_separator(path: Path, dialect: Dialect, known: str | None = None) -> Dialect:
-    """The dialect with the separator of a file, which is said if it is not the usual one."""
+    """The dialect with the separator of a file, which is reported if it is not the usual one."""
     if not path.name.lower().endswith(CSV + PARQUET):
         raise InputError(f"{path}: the name must end in {' or '.join(CSV + PARQUET)}")
     if not path.is_file():
@@ -284,15 +285,15 @@ def found_columns(
 ) -> dict[str, str]:
     """For each column the schema is read for, the name of the file's column.
 
-    It is read for columns that were left out as constant numbers, where they are: other numbers are novelties.
+    Columns that were left out as constant numbers are read too, if present: other numbers are novelties.
 
     Args:
         schema: Knows the columns.
         path: The file, for errors.
         names: Its columns.
-        drop: Columns to pass over, which must be there.
+        drop: Columns to ignore, which must be there.
         label: Column of the labels.
-        others: More columns that need not be known to the schema.
+        others: More columns that the schema need not know.
     """
     there = _without(path, names, drop)
     if label is not None:
@@ -318,7 +319,7 @@ def found_columns(
 
 
 def listed_names(names: Sequence[str]) -> str:
-    """Names for a message, the first eight of them."""
+    """The first eight names, for a message."""
     shown = ", ".join(map(repr, names[:8]))
     return f"{shown} and {len(names) - 8} more" if len(names) > 8 else shown
 
@@ -327,7 +328,7 @@ def listed_names(names: Sequence[str]) -> str:
 
 
 def _codes(path: Path, names: list[str], table: Any, dialect: Dialect) -> list[str]:
-    """Columns that were read as numbers but hold digits only, and of some values the first digit is not needed.
+    """Columns that were read as numbers, but are codes: only digits, some with a leading zero.
 
     Raises:
         InputError: A column of whole numbers holds one like 0x10, which Arrow reads as 16.

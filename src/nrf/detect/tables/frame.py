@@ -1,4 +1,4 @@
-"""One view of whatever table a user holds: NumPy, pandas, polars, Arrow, or lists of rows."""
+"""One view of any table that a user has: NumPy, pandas, polars, Arrow, or lists of rows."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ class Frame:
     matrix: Array | None = None
     """All values at once, in their own type, if the table was one array of real numbers."""
     arrays: tuple[Array, ...] = ()
-    """One array a column otherwise."""
+    """Otherwise one array per column."""
     singles: frozenset[int] = frozenset()
-    """Places of the columns among those whose numbers had 32 bits."""
+    """Places of the columns whose numbers had 32 bits."""
     problems: Mapping[str, str] = field(default_factory=dict)
     """Columns that cannot be used, by name, and why."""
     given: Any = None
-    """The table as it was given, behind the interface of narwhals, or the array; None if rows of it were taken."""
+    """The given table, behind the interface of narwhals, or the array; None if only some of its rows were taken."""
 
     def column(self, place: int) -> Array:
         """Values of one column, counted from 0."""
@@ -90,22 +90,22 @@ class Frame:
         return self.n_rows
 
     def taken(self, places: npt.NDArray[np.intp]) -> Frame:
-        """Some of the rows."""
+        """A frame of some of the rows."""
         matrix = None if self.matrix is None else self.matrix[places]
         arrays = tuple(array[places] for array in self.arrays)
         return replace(self, n_rows=len(places), matrix=matrix, arrays=arrays, given=None)
 
 
 def as_columns(data: Any, names: Sequence[str] | None = None) -> Frame:
-    """A table of any make as a :class:`Frame`.
+    """A table of any kind as a :class:`Frame`.
 
     Args:
         data: A pandas or polars data frame, an Arrow table or record batch, or an array of shape (n, d) or anything
-            NumPy makes one of. An array of real numbers is not copied.
+            that NumPy can turn into one. An array of real numbers is not copied.
         names: Names for the columns of an array.
 
     Raises:
-        InputError: It is no table, or some columns cannot be used; all of those are named.
+        InputError: It is not a table, or some columns cannot be used; all of those are named.
 
     Example:
         >>> as_columns([[1, "a"], [None, "b"]], names=["size", "colour"]).kinds
@@ -118,7 +118,7 @@ def as_columns(data: Any, names: Sequence[str] | None = None) -> Frame:
 
 
 def read_columns(data: Any, names: Sequence[str] | None = None) -> Frame:
-    """:func:`as_columns` with the columns that cannot be used among the frame's problems, instead of an error."""
+    """:func:`as_columns`, but columns that cannot be used are among the frame's problems, instead of an error."""
     table = as_table(data)
     if table is None:
         array = as_array(data)
@@ -135,10 +135,10 @@ def read_columns(data: Any, names: Sequence[str] | None = None) -> Frame:
 
 
 def in_common_form(data: Any) -> Any:
-    """Data that scikit-learn would misread in a form that it reads: masked values as NaN, record batches as tables.
+    """Convert data that scikit-learn would misread: masked values to NaN, record batches to tables.
 
     Raises:
-        InputError: It is an array with a column of something else than numbers; the column is named.
+        InputError: It is an array with a column that does not hold numbers; the column is named.
     """
     if isinstance(data, np.ma.MaskedArray):
         data = as_array(data)
@@ -156,7 +156,7 @@ def _require_numbers(data: Any) -> None:
     try:
         array = as_array(data)
     except ValueError:
-        return  # scikit-learn says what is wrong with its shape
+        return  # scikit-learn reports what is wrong with its shape
     columns = array.T if array.dtype.kind in "OUSMm" else ()
     for i, values in enumerate(columns):
         odd = next((v for v in values.tolist() if not _is_number(v)), None)
@@ -176,7 +176,7 @@ def _is_number(value: Any) -> bool:
 
 
 def taken(data: Any, places: npt.NDArray[np.intp]) -> Any:
-    """Some rows of an array, images or a table, which stays the kind of table it is."""
+    """Some rows of an array, images or a table; the type stays the same."""
     if isinstance(data, Frame):
         return data.taken(places)
     if not is_table(data):
@@ -198,7 +198,7 @@ def names_of(data: Any) -> tuple[str, ...] | None:
 
 
 def as_array(data: Any) -> Array:
-    """Rows without names as an array of shape (n, d); one that has this shape is returned as it is."""
+    """Rows without names as an array of shape (n, d); an array of this shape is returned as it is."""
     if sparse.issparse(data):
         raise InputError("the table is a sparse matrix; make it dense with .toarray()")
     if isinstance(data, dict) or (isinstance(data, list | tuple) and data and isinstance(data[0], dict)):
@@ -235,7 +235,7 @@ def as_array(data: Any) -> Array:
 
 
 def without_gradient(data: Any) -> Any:
-    """A tensor as its values alone, which NumPy can read; anything else as it is."""
+    """A tensor without its graph, in a type that NumPy can read; anything else as it is."""
     if not isinstance(data, torch.Tensor):
         return data
     values = data.detach().cpu()
@@ -273,7 +273,7 @@ def _matrix_frame(matrix: Array, names: tuple[str, ...], source: Source) -> Fram
 
 
 def _count_infinite(matrix: Array) -> list[tuple[int, int]]:
-    """Columns with infinite values and how many. Blocks with a finite sum have none, which is quick to see."""
+    """Columns with infinite values and how many. Blocks with a finite sum have none, which is a fast check."""
     if matrix.dtype.kind != "f":
         return []
     counts = np.zeros(matrix.shape[1], dtype=np.int64)
@@ -310,7 +310,7 @@ def as_table(data: Any) -> nw.DataFrame[Any] | None:
 
 
 def _checked_names(names: list[Any]) -> tuple[str, ...]:
-    """Names as strings. Those a data frame counts up when it is given none are integers, which is fine."""
+    """Names as strings. Integer names, which a data frame counts up when it is given none, are allowed."""
     integers = all(isinstance(n, numbers.Integral) and not isinstance(n, bool | np.bool_) for n in names)
     odd = [] if integers else [n for n in names if not isinstance(n, str)]
     if odd:
@@ -358,7 +358,7 @@ def _read_series(series: nw.Series[Any]) -> Read:
     import narwhals.stable.v2 as nw
 
     dtype = series.dtype
-    if getattr(series.to_native(), "dtype", None) == np.dtype(object):  # narwhals guesses what is inside; we look
+    if getattr(series.to_native(), "dtype", None) == np.dtype(object):  # narwhals guesses what is inside; this looks
         return read_objects(series.to_list())
     if dtype.is_numeric():
         return Read("numeric", _doubles(series), single=dtype == nw.Float32)
@@ -378,7 +378,7 @@ def _doubles(series: nw.Series[Any]) -> Doubles:
 
     if isinstance(series.dtype, nw.Decimal | nw.Int128 | nw.UInt128):  # NumPy has no such types
         series = series.cast(nw.Float64())
-    # Arrow refuses to cast integers that a double would round, so NumPy does it; it has no missing integers.
+    # Arrow refuses to cast integers that a double would round, so NumPy casts them; it has no missing integers.
     missing = series.is_null()
     if missing.any():
         series = series.fill_null(value=False if series.dtype == nw.Boolean else 0)

@@ -1,4 +1,4 @@
-"""The user's own rows: their values as they were given, and what in them was not there at fit."""
+"""The user's own rows: their values as they were given, and their novelties: what was not there at fit."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Novelty:
     reason: str
     """Why it is new."""
     counted: bool
-    """Whether it counts in the last output, which is that of no column."""
+    """Whether it counts in the last output, which belongs to no column."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +36,7 @@ class GivenRows:
 
     schema: Schema
     matched: MatchedFrame
-    """The table, as the schema reads it."""
+    """The table, in the form that the schema reads."""
     rows: list[dict[str, Any]]
     """All columns, those left out at fit too."""
     zones: dict[str, dt.tzinfo]
@@ -48,7 +48,8 @@ class GivenRows:
         return self.matched.frame
 
     def in_kind(self, i: int, name: str, value: Any) -> Any:
-        """A number, time or level in the type that the row has in that column: a date, a time with a zone, a span."""
+        """A number, time or level in the type of the row's value in that column: a date, a time with a zone, a
+        duration."""
         own = self.rows[i].get(name)
         if isinstance(value, dt.datetime):
             zone = own.tzinfo if isinstance(own, dt.datetime) else self.zones.get(name)
@@ -74,7 +75,7 @@ class GivenRows:
 
 
 def given_rows(schema: Schema, table: Any) -> GivenRows:
-    """The rows of a table, or a frame, that fits a schema, under its names where columns go by their places."""
+    """The rows of a table, or a frame, that fits a schema, under the schema's names if columns are matched by place."""
     matched = schema.read(table)
     frame = matched.frame
     named = {place: name for name, place in matched.places.items()}
@@ -109,5 +110,5 @@ def _zone(name: str | None) -> dt.tzinfo | None:
         return None
     try:
         return zoneinfo.ZoneInfo(name)
-    except (ValueError, OSError, zoneinfo.ZoneInfoNotFoundError):  # an offset, not a name
+    except (ValueError, OSError, zoneinfo.ZoneInfoNotFoundError):  # a UTC offset, not a name
         return None

@@ -19,8 +19,8 @@ class Nodes:
     """Nodes under fresh names. Each step returns the name of its result.
 
     Args:
-        prefix: Of their names; longer by some ``_`` where a name begins with it that is taken.
-        names: Those that are taken: of the table's columns.
+        prefix: Prefix of their names; it gets ``_`` appended while a taken name begins with it.
+        names: Taken names: those of the table's columns.
     """
 
     def __init__(self, prefix: str, names: Sequence[str]) -> None:
@@ -34,20 +34,20 @@ class Nodes:
         self.initializers: list[Any] = []
 
     def constant(self, value: npt.NDArray[Any]) -> str:
-        """A tensor of the graph."""
+        """Add a constant tensor."""
         name = f"{self.prefix}/constant_{len(self.initializers)}"
         self.initializers.append(self.onnx.numpy_helper.from_array(np.ascontiguousarray(value), name))
         return name
 
     def add(self, op: str, *inputs: str, out: str | None = None, domain: str = "", **attributes: Any) -> str:
-        """A node; its result has the name ``out``, if that is given."""
+        """Add a node; its result has the name ``out``, if given."""
         name = out or f"{self.prefix}/{op}_{len(self.nodes)}"
         node = self.onnx.helper.make_node(op, list(inputs), [name], name=name, domain=domain, **attributes)
         self.nodes.append(node)
         return name
 
     def least(self, x: str, k: int) -> tuple[str, str]:
-        """The k least values of each row, rising, and their places."""
+        """The k least values of each row, in ascending order, and their places."""
         name = f"{self.prefix}/TopK_{len(self.nodes)}"
         count = self.constant(np.array([k], dtype=np.int64))
         out = [name, f"{name}/places"]
@@ -63,7 +63,7 @@ class Graph(Nodes):
     """The encoding of a table's columns; ``emit`` puts results among its outputs.
 
     Args:
-        names: Those of the table's columns: no node has one of them.
+        names: Names of the table's columns: no node has one of them.
         is_matrix: Whether the columns are one input, a matrix of numbers, and not an input each.
     """
 
@@ -71,11 +71,11 @@ class Graph(Nodes):
         super().__init__("encoder", names)
         self.width, self.is_matrix = len(names), is_matrix
         self._parts: list[str] = []
-        self._order: list[int] = []  # which outputs the parts hold, in turn
-        self._counts: list[str] = []  # 1 where a value is a novelty that no output stands for
+        self._order: list[int] = []  # which outputs the parts hold, in order
+        self._counts: list[str] = []  # 1 where a value is a novelty without an output
 
     def input(self, name: str, kind: str, width: int = 1) -> str:
-        """An input of the graph: rows of values of some type."""
+        """Add an input to the graph: rows of values of some type."""
         type_ = getattr(self.onnx.TensorProto, kind)
         self.inputs.append(self.onnx.helper.make_tensor_value_info(name, type_, ["N", width]))
         return name
@@ -98,7 +98,7 @@ class Graph(Nodes):
         return parts[0] if len(parts) == 1 else self.add("Concat", *parts, axis=1)
 
     def lookup(self, x: str, places: Mapping[str, int], other: int) -> str:
-        """The place of each string, another one for those that have none."""
+        """The place of each string, or ``other`` for strings without a place."""
         return self.add(
             "LabelEncoder",
             x,
@@ -109,12 +109,12 @@ class Graph(Nodes):
         )
 
     def emit(self, x: str, outputs: Sequence[int]) -> None:
-        """The columns of a matrix are these outputs."""
+        """Take the columns of a matrix as these outputs."""
         self._parts.append(x)
         self._order += outputs
 
     def emit_one_hot(self, places: str, start: int, n_outputs: int) -> None:
-        """Of so many outputs from the first one on, that at the place is 1."""
+        """Emit ``n_outputs`` outputs from ``start`` on, of which the one at the place is 1."""
         depth = self.constant(np.array(n_outputs, dtype=np.int64))
         zero_one = self.constant(np.array([0, 1], dtype=np.float32))
         hot = self.add("OneHot", places, depth, zero_one, axis=-1)
@@ -122,7 +122,7 @@ class Graph(Nodes):
         self.emit(flat, range(start, start + n_outputs))
 
     def emit_flags(self, missing: str, outputs: Sequence[int | None]) -> None:
-        """Missing values are flagged where there is an output for that; others are counted."""
+        """Flag missing values if there is an output for that; count the others."""
         flags = self.cast(missing, "FLOAT")
         expected = [i for i, output in enumerate(outputs) if output is not None]
         others = [i for i, output in enumerate(outputs) if output is None]
@@ -132,11 +132,11 @@ class Graph(Nodes):
             self.count(self.taken(flags, others))
 
     def count(self, x: str) -> None:
-        """Ones that add to the last output, the count of novelties."""
+        """Add to the last output, the count of novelties."""
         self._counts.append(x)
 
     def finish(self, n_outputs: int) -> str:
-        """Count the novelties and bring all outputs into their order."""
+        """Count the novelties and bring all outputs into order."""
         if self._counts:
             axis = self.constant(np.array([1], dtype=np.int64))
             count = self.add("ReduceSum", self.joined(self._counts), axis, keepdims=1)

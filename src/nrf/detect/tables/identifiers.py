@@ -1,7 +1,7 @@
-"""Columns that name rows instead of describing them: row numbers, keys, free text.
+"""Columns that identify rows instead of describing them: row numbers, keys, free text.
 
-A model can learn nothing from a value that never comes again, and each new row would look odd by its name alone. The
-tests look at values only, not at their order, so that they find the same in a random part of a table.
+A model can learn nothing from a value that never occurs again, and each new row would look abnormal by its identifier
+alone. The tests look at values only, not at their order, so that they find the same in a random part of a table.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from nrf.errors import InputError
 LEAST_ROWS = 50
 """With fewer values nothing is taken for an identifier."""
 DISTINCT = 0.9
-"""Levels are names if at least this share of the values is distinct."""
+"""Levels are names, and points in time those of events, if at least this share of the values is distinct."""
 WORDS, DISTINCT_TEXTS = 5, 0.5
 """Free text has at least so many words per value on average, and at least this share of distinct values."""
 REPEATS = 10
@@ -26,7 +26,9 @@ REPEATS = 10
 pairs would be equal: the chance of none is below e^-10. Prices and populations have too wide a range, counts repeat."""
 GAPS = 3
 """Dates are a time index if all differ and at least every third step of their grid is taken."""
-HEAD = 1000  # values looked at first: most columns can be told by these
+DAY = 86_400.0
+"""Seconds. Points in time that differ within the day are when something happened, dates alone may be birthdays."""
+HEAD = 1000  # values checked first: they decide for most columns
 
 
 def why_identifier(kind: Kind, values: npt.NDArray[Any]) -> str | None:
@@ -47,7 +49,7 @@ def why_identifier(kind: Kind, values: npt.NDArray[Any]) -> str | None:
     if kind == "numeric":
         return "a running number" if _is_running_number(values) else None
     if kind == "datetime":
-        return "a time index with equal steps" if _is_time_index(values) else None
+        return _why_times(values)
     return None
 
 
@@ -78,12 +80,16 @@ def _may_count(values: Doubles) -> bool:
     return bool((seen == np.floor(seen)).all()) and len(np.unique(seen)) == len(seen)
 
 
-def _is_time_index(values: Doubles) -> bool:
+def _why_times(values: Doubles) -> str | None:
     seen = values[~np.isnan(values)]
     if len(seen) < LEAST_ROWS:
-        return False
+        return None
     steps = _grid_steps(np.rint(seen * 1e6).astype(np.int64))
-    return steps is not None and steps <= GAPS * len(seen)
+    if steps is not None and steps <= GAPS * len(seen):
+        return "a time index with equal steps"
+    if len(np.unique(seen)) >= DISTINCT * len(seen) and len(np.unique(seen % DAY)) > 2:  # two: summer time and winter
+        return "the time of each row, by which alone all later rows would be unusual"
+    return None
 
 
 def _grid_steps(values: npt.NDArray[np.int64]) -> int | None:

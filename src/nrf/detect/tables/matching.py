@@ -18,7 +18,7 @@ class SchemaError(InputError):
 
     Args:
         message: All that is wrong.
-        columns: The same column by column, where it is known.
+        columns: The message column by column, where it is known.
     """
 
     def __init__(self, message: str, columns: Mapping[str, str] | None = None) -> None:
@@ -37,13 +37,13 @@ class Match:
     """The columns of a schema in a list of names."""
 
     places: dict[str, int]
-    """Where each column is, by its name in the schema and in its order; those that are not there are left out."""
+    """The place of each column, by its name and in the order of the schema; absent columns are left out."""
     missing: tuple[str, ...]
-    """Columns with outputs that are not there."""
+    """Absent columns that have outputs."""
     extra: tuple[str, ...]
     """Names that the schema does not know."""
     wrong_number: bool = False
-    """Whether columns go by their places and there are too few or too many; nothing else is known then."""
+    """Whether columns are matched by place and their number differs; nothing else is known then."""
 
     @classmethod
     def of(cls, columns: Sequence[Column], names: Sequence[str], *, by_place: bool) -> Match:

@@ -1,8 +1,8 @@
-"""Columns of a training file that are numbers or dates but for some cells.
+"""Columns of a training file that are numbers or dates except for some cells.
 
-Arrow takes a column for strings if one cell is no number. Then every value it has not met is a novelty: a stray dash
-would make nearly all later rows anomalies. So a column that is nearly all numbers, dates or times of day stays one: the
-usual words for a missing value are read as such, which is said, and other cells are refused.
+Arrow reads a column as strings if one cell is not a number. Then every value that did not occur before is a novelty: a
+stray dash would make nearly all later rows anomalies. So a column that is nearly all numbers, dates or times of day
+stays one: the usual words for a missing value are read as such and reported, and other cells are refused.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ NEARLY = 0.95
 HANDFUL, MOST = 5, 0.8
 """In a short column, up to a handful of odd cells are few enough if most cells are not odd."""
 SAMPLE = 1000
-"""Cells of a column that are looked at first; most columns of strings look like nothing else."""
+"""Number of cells of a column that are checked first; most columns of strings are recognised by these."""
 REST = rf"([ T]{TIME}.*)?$"
 SHAPES = {
     "2024-02-01": rf"{ISO}$",
@@ -51,12 +51,12 @@ SHAPES = {
     "2024-2-1": rf"^[0-9]{{4}}-([0-9]-[0-9]{{1,2}}|[0-9]{{2}}-[0-9]){REST}",
     "1 Feb 2024": r"^[0-9]{1,2}[ -][A-Za-z]{3,9}\.?[ -]([0-9]{4}|[0-9]{2})$",
 }
-"""How dates are written; the first two are read as dates."""
+"""Ways to write dates; the first two are read as dates."""
 
 
 @dataclass(frozen=True)
 class Settled:
-    """What became of a column of strings; by default it stays one."""
+    """The result for a column of strings; by default it stays one."""
 
     values: Any = None
     """The column with other values."""
@@ -65,11 +65,11 @@ class Settled:
     said: str = ""
     """What the user should know."""
     is_code: bool = False
-    """Digits, some with leading zeros: strings."""
+    """Whether values are digits, some with leading zeros, which are kept as strings."""
 
 
 def settled(path: Path, name: str, column: Any, dialect: Dialect) -> Settled:
-    """Look at a column of strings: is it one of numbers or dates, but for some cells?
+    """Check whether a column of strings holds numbers or dates, except for some cells.
 
     Args:
         path: The file, for messages.
@@ -78,7 +78,7 @@ def settled(path: Path, name: str, column: Any, dialect: Dialect) -> Settled:
         dialect: How cells are written.
 
     Raises:
-        InputError: Yes, and these cells cannot be read.
+        InputError: It does, and these cells cannot be read.
     """
     present = column.drop_null()
     places = np.unique(np.linspace(0, max(len(present) - 1, 0), min(SAMPLE, len(present))).astype(np.int64))
@@ -102,12 +102,12 @@ class _Column:
         """Cells that hold something."""
 
     def matching(self, pattern: str, dialect: Dialect | None = None) -> Mask:
-        """Cells that look like that, as numbers of a dialect if one is given."""
+        """Cells that match a pattern, as numbers of a dialect if one is given."""
         text = self.text if dialect is None else standard(self.text, dialect)
         return _mask(arrow("compute").match_substring_regex(text, pattern)) & self.judged
 
     def guess(self) -> str:
-        """What at least half of the cells look like."""
+        """The kind of value that at least half of the cells look like."""
         half = self.judged.sum() / 2
         if not half or self.matching(r"^[+-]?[.,]?[0-9]").sum() < half:
             return ""
@@ -120,12 +120,12 @@ class _Column:
         return kind if shares[kind] >= half else ""
 
     def nearly(self, fits: Mask) -> bool:
-        """Whether these are nearly all cells."""
+        """Whether nearly all cells are among these."""
         good, all_ = int(fits.sum()), int(self.judged.sum())
         return good >= NEARLY * all_ or (all_ - good <= HANDFUL and good >= MOST * all_)
 
     def writings(self) -> dict[str, Dialect]:
-        """Other ways to write numbers, by the options that say so."""
+        """Other ways to write numbers, by their command-line options."""
         found = {}
         for decimal in (".", ","):
             for thousands in (self.dialect.thousands, *THOUSANDS):
@@ -142,14 +142,14 @@ class _Column:
         return found
 
     def options(self, above: int = 0) -> list[str]:
-        """Those with which nearly all cells are numbers, and more than ``above``; the simplest of the best."""
+        """Options with which nearly all cells, and more than ``above``, are numbers; the simplest of the best."""
         fits = {option: self.matching(NUMBER, other) for option, other in self.writings().items()}
         counts = {option: int(f.sum()) for option, f in fits.items() if self.nearly(f) and f.sum() > above}
         best = [option for option, count in counts.items() if count == max(counts.values())]
         return [option for option in best if option.count("--") == min(b.count("--") for b in best)]
 
     def as_numbers(self) -> Settled:
-        """Numbers, and some cells that are none."""
+        """Numbers, and some cells that are not numbers."""
         pa, pc = arrow(), arrow("compute")
         numbers = self.matching(NUMBER, self.dialect)
         if not self.nearly(numbers):
@@ -162,7 +162,7 @@ class _Column:
         return self.read(number_way(self.dialect).read(text) if values is None else values, numbers, "numbers")
 
     def as_other_numbers(self) -> Settled:
-        """Numbers that are written in another way."""
+        """Refuse numbers that are written in another way, and name the options for it."""
         options = self.options()
         if not options:
             return Settled()
@@ -173,7 +173,7 @@ class _Column:
         )
 
     def as_times(self) -> Settled:
-        """Times of day, and some cells that are none."""
+        """Times of day, and some cells that are not."""
         pa, pc = arrow(), arrow("compute")
         times = self.matching(CLOCK)
         if not self.nearly(times):
@@ -185,7 +185,7 @@ class _Column:
         return self.read(pc.cast(pc.cast(seconds, pa.int32()), pa.time32("s")), times, "times of day")
 
     def as_dates(self) -> Settled:
-        """Dates, and some cells that are none or are written in another way."""
+        """Dates, and some cells that are not dates or are written in another way."""
         shapes = {name: self.matching(shape) for name, shape in SHAPES.items()}
         if not self.nearly(np.logical_or.reduce(list(shapes.values()))):
             return Settled()
@@ -240,7 +240,7 @@ class _Column:
         return Settled(values, self.words(), f"{said}; --categorical {_quoted(self.name)} reads all as names")
 
     def words(self) -> tuple[str, ...]:
-        """Those that may mean missing values."""
+        """Words in the column that may mean missing values."""
         pc = arrow("compute")
         return tuple(sorted(pc.unique(pc.utf8_lower(self.text.filter(_flags(self.marked)))).to_pylist()))
 
@@ -258,5 +258,5 @@ def _flags(flags: Mask) -> Any:
 
 
 def _quoted(word: str | None) -> str:
-    """A word as a shell takes it."""
+    """A word quoted for a shell."""
     return shlex.quote(word or "")

@@ -1,4 +1,4 @@
-"""The encoding of a table as an ONNX graph, to be put in front of an exported network."""
+"""The encoding of a table as an ONNX graph, for use in front of an exported network."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ class EncoderGraph(NamedTuple):
 def encoder_nodes(schema: Schema) -> EncoderGraph:
     """The graph that computes :meth:`Schema.encode <nrf.detect.tables.schema.Schema.encode>`.
 
-    If all columns with outputs are numeric, there is one input ``input`` of floats, shape (N, d), with the d columns of
-    the training table in their order. Otherwise each column with outputs, and each with a constant number, is an input
-    of its own under its name, shape (N, 1): floats for numbers and booleans (as 0 and 1), 64-bit floats for times (as
-    seconds since 1970 in UTC, which 32 bits would round to minutes), strings for categories (numbers that are treated
-    as levels as text: 7, 2.5). Floats have 32 bits, or 64 where 32 would move outputs by more than a 100,000th: numbers
-    far from zero that differ by little.
-    NaN and the empty string are missing values. Infinite numbers are not refused here: they count as very large ones.
+    If all columns with outputs are numeric, there is one input named ``input`` of floats, shape (N, d), with the d
+    columns of the training table in their order. Otherwise each column with outputs, and each with a constant number,
+    has its own input, named like the column, of shape (N, 1): floats for numbers and booleans (as 0 and 1), 64-bit
+    floats for times (as seconds since 1970 in UTC, which 32 bits would round to minutes), strings for categories
+    (numbers that are treated as levels as text: 7, 2.5). Floats have 32 bits, or 64 where 32 would move outputs by more
+    than a 100,000th: numbers far from zero that differ by little. NaN and the empty string are missing values. Infinite
+    numbers are not refused here: they count as very large ones.
 
     Args:
         schema: A fitted schema without hashed columns.
 
     Raises:
-        InputError: A column cannot be written as a graph, or the package ``onnx`` is not there.
+        InputError: A column cannot be written as a graph, or the package ``onnx`` is not installed.
     """
     graph = Graph(schema.names, is_matrix=schema.is_numeric)
     for family, columns in schema.families:

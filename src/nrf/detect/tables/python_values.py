@@ -1,4 +1,4 @@
-"""Columns of Python values: which kind they are, and their values as numbers or strings."""
+"""Read columns of Python values: find their kind, and turn their values into numbers or strings."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def is_missing(value: Any) -> bool:
         return value.is_nan()  # a signalling NaN cannot be compared
     if isinstance(value, float | np.floating):
         return bool(value != value)
-    # pandas marks missing values with objects of its own; NumPy has times that are none.
+    # pandas marks missing values with its own objects; NumPy has NaT.
     return type(value).__name__ in ("NAType", "NaTType") or (
         isinstance(value, np.datetime64 | np.timedelta64) and bool(np.isnat(value))
     )
@@ -74,7 +74,7 @@ def _class_of(kind: type) -> _Class:
 
 
 def without_missing(values: list[Any]) -> list[Any]:
-    """The values with ``None`` for all that stands for a missing one; types that never do are not looked at twice."""
+    """The values with ``None`` for missing ones; types that never mean a missing value are checked only once."""
     doubtful = {t for t in set(map(type, values)) if not issubclass(t, str | int)}
     return [None if type(v) in doubtful and is_missing(v) else v for v in values]
 

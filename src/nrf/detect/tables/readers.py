@@ -1,4 +1,4 @@
-"""CSV and Parquet files as Arrow tables, whole or part by part, with the readers' complaints in our words."""
+"""CSV and Parquet files as Arrow tables, whole or in parts, with the readers' errors in plain words."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CSV, PARQUET = (".csv", ".csv.gz"), (".parquet",)
 BATCH_ROWS = 65_536
 """Rows read at a time."""
 BATCH_VALUES = 1 << 21
-"""Values read at a time: fewer rows of a wide file."""
+"""Maximum number of values read at a time: fewer rows of a wide file."""
 SMALLEST_BLOCK, LARGEST_BLOCK = 1 << 22, 1 << 28
 """Bytes of a CSV file that are parsed in one go; a row must be shorter."""
 
@@ -33,9 +33,9 @@ def whole_csv(path: Path, columns: list[str], types: dict[str, Any], dialect: Di
 def parts(
     path: Path, names: list[str], wanted: list[str], batch_rows: int, dialect: Dialect
 ) -> Iterator[tuple[Any, float]]:
-    """Tables of ``batch_rows`` rows, the last one of fewer, and the share of the file read.
+    """Tables of ``batch_rows`` rows (the last one may have fewer), and the share of the file read.
 
-    The cells of a CSV file are the strings that stand there: what is missing is not yet told from what is not.
+    The cells of a CSV file are the strings as written: missing values are not yet recognised.
     """
     with explained(path, names):
         if is_csv(path):
@@ -48,7 +48,7 @@ def parts(
             if table is not None:
                 _require_closed_quotes(path, table)
         else:
-            # Buffers that Arrow fills ahead are kept until the file is closed: without them memory stays constant.
+            # Buffers that Arrow fills in advance are kept until the file is closed: without them memory stays constant.
             with arrow("parquet").ParquetFile(path, pre_buffer=False, buffer_size=1 << 20) as file:
                 total, done = max(1, file.metadata.num_rows), 0
                 parts = file.iter_batches(min(batch_rows, BATCH_ROWS), columns=wanted, use_threads=False)
@@ -75,7 +75,7 @@ def _regrouped(parts: Iterator[Any], n_rows: int) -> Iterator[Any]:
 def _opened(path: Path) -> tuple[Any, Any]:
     """The bytes of a CSV file, unpacked, and as they are on the disk.
 
-    Arrow opens the file itself: a thread of it reads ahead, and aborts the process if it calls Python when that ends.
+    Arrow opens the file itself: its thread reads ahead, and aborts the process if it calls Python while Python exits.
     """
     raw = arrow().OSFile(str(path))
     return (arrow().CompressedInputStream(raw, "gzip") if path.name.lower().endswith(".gz") else raw), raw
@@ -105,7 +105,7 @@ def _csv_settings(
     with path.open("rb") as file:  # room for rows far longer than the first line
         block = min(max(SMALLEST_BLOCK, 64 * len(_unpacked(path, file).readline(LARGEST_BLOCK))), LARGEST_BLOCK)
     return {
-        # With one thread, Arrow knows the row of an error.
+        # With one thread, Arrow can report the row of an error.
         "read_options": module.ReadOptions(use_threads=False, block_size=block),
         "parse_options": module.ParseOptions(newlines_in_values=True, delimiter=dialect.separator or ","),
         "convert_options": module.ConvertOptions(
@@ -119,7 +119,7 @@ def _csv_settings(
 
 
 def _require_closed_quotes(path: Path, last: Any) -> None:
-    """A quote that is never closed swallows all that follows; Arrow takes that for a value."""
+    """Refuse a quote that is never closed: it swallows all that follows, and Arrow takes that for a value."""
     tail = last.slice(last.num_rows - 1).to_pylist()[0] if last.num_rows else {}
     if any(isinstance(value, str) and "\n" in value for value in tail.values()):
         with path.open("rb") as file, _unpacked(path, file) as content:
@@ -133,7 +133,7 @@ def _require_closed_quotes(path: Path, last: Any) -> None:
 
 @contextmanager
 def explained(path: Path, names: Sequence[str] = ()) -> Iterator[None]:
-    """What the readers complain of, in our words."""
+    """Turn the readers' errors into input errors in plain words."""
     try:
         yield
     except (arrow().ArrowException, OSError, EOFError, UnicodeDecodeError, zlib.error, csv.Error) as error:

@@ -1,4 +1,4 @@
-"""Tables to rows of numbers that a network can take, and such rows back to tables."""
+"""Encode tables as rows of numbers that a network can take, and decode such rows."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from nrf.errors import InputError
 
 VERSION = 1
 STORED_AS = "TableEncoder"
-"""The name of a schema in stored detectors: what it was called in version 0.1.0."""
+"""The name of a schema in stored detectors: its class name in version 0.1.0."""
 UNEXPECTED = "(unexpected)"
 
 
@@ -48,14 +48,14 @@ class Schema:
       :mod:`nrf.detect.tables.columns.squash`.
     - Numbers that take two values: 0 for the more frequent one and ±1 for the other.
     - Booleans: 0 or 1.
-    - Strings and categories: one output per level, or some outputs for all of them where there are many. Levels too
-      rare to learn from share one output, which levels that were not there at fit then have too; where none is rare,
+    - Strings and categories: one output per level, or some shared outputs if there are many levels. Levels too rare to
+      learn from share one output, which then also stands for levels that were not there at fit; if no level is rare,
       those have an output of their own.
-    - Missing values: the middle of the column (the mean, or the median where tails are heavy or z is not used; the more
-      frequent value of a boolean) and a flag beside it, if the column had missing values at fit; categories have an
-      output for them.
-    - Novelties: the last output counts, over all columns, values that are missing where at fit none were, and numbers
-      that differ where at fit all were equal. Like the outputs of unseen levels it is 0 in all training rows.
+    - Missing values: the centre of the column (the mean, or the median where tails are heavy or z is not used; the more
+      frequent value of a boolean) and a flag, if the column had missing values at fit; categories have an output for
+      them.
+    - Novelties: the last output counts, over all columns, values that are missing where none were at fit, and numbers
+      that differ where all were equal at fit. Like the outputs of unseen levels it is 0 in all training rows.
 
     Example:
         >>> schema = Schema.fit([[1.0, "a"], [2.0, "b"], [3.0, "a"]], names=["size", "colour"])
@@ -74,7 +74,7 @@ class Schema:
     max_levels: int = 64
     """Categorical columns with more levels are hashed."""
     hash_buckets: int = 32
-    """Into so many outputs: signs up to 64 of them, else buckets."""
+    """Number of outputs for hashed levels: signs up to 64 of them, else buckets."""
 
     def __post_init__(self) -> None:
         if self.max_levels < 1 or self.hash_buckets < 1:
@@ -85,7 +85,7 @@ class Schema:
             reasons = ", ".join(f"{c.name!r} ({c.reason})" for c in self.dropped_columns)
             named = any(c.reason == "identifier" for c in self.dropped_columns)
             fix = "give at least one that varies" + (", or name identifiers to use in keep" if named else "")
-            raise InputError(f"no column tells rows apart: {reasons}; {fix}")
+            raise InputError(f"no column distinguishes rows: {reasons}; {fix}")
 
     @classmethod
     def fit(
@@ -102,17 +102,17 @@ class Schema:
         """Learn columns, scales and levels from a training table.
 
         Columns that are constant, have no values or look like identifiers are left out, with one warning that names
-        them all. Identifiers are told from 50 values on, see :mod:`nrf.detect.tables.identifiers`: levels nearly
-        all of which are distinct, free text, running numbers, and dates of which each takes a step of its own on a
-        regular grid.
+        them all. Identifiers are recognised in columns of 50 values or more, see :mod:`nrf.detect.tables.identifiers`:
+        levels nearly all of which are distinct, free text, running numbers, and dates of which each takes its own step
+        on a regular grid.
 
         Args:
-            table: Whatever :func:`nrf.detect.tables.frame.as_columns` takes, or its result.
+            table: Anything that :func:`nrf.detect.tables.frame.as_columns` takes, or its result.
             max_levels: Categorical columns with more levels are hashed.
-            hash_buckets: Into so many outputs: signs up to 64 of them, else buckets.
+            hash_buckets: Number of outputs for hashed levels: signs up to 64 of them, else buckets.
             names: Names for the columns of an array.
-            scaling: What numbers and times are measured in, see :data:`nrf.detect.tables.columns.base.Scaling`.
-            categorical: Columns, by name or place, whose values are levels whatever they look like: codes, zones.
+            scaling: Units of numbers and times, see :data:`nrf.detect.tables.columns.base.Scaling`.
+            categorical: Columns, by name or place, whose values are levels, whatever they look like: codes, zones.
             keep: Columns to keep though they look like identifiers.
         """
         if scaling not in get_args(Scaling):
@@ -140,7 +140,7 @@ class Schema:
     def _left_out(self) -> str:
         flat = [f"{c.name!r} ({c.reason})" for c in self.dropped_columns if c.reason != "identifier"]
         names = {c.name: f"{c.name!r} ({c.detail})" for c in self.dropped_columns if c.reason == "identifier"}
-        parts = [f"columns left out, as they tell no row from another: {', '.join(flat)}"] if flat else []
+        parts = [f"columns left out, as they do not distinguish rows: {', '.join(flat)}"] if flat else []
         if names:
             parts.append(
                 f"columns left out, as they look like identifiers: {', '.join(names.values())}; to use them all the "
@@ -152,7 +152,7 @@ class Schema:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of all columns, those left out too."""
+        """Names of all columns, including those left out."""
         return tuple(c.name for c in self.columns)
 
     @cached_property
@@ -167,12 +167,12 @@ class Schema:
 
     @cached_property
     def kept(self) -> tuple[int, ...]:
-        """Places of the columns that have outputs in the training table."""
+        """Places in the training table of the columns that have outputs."""
         return tuple(i for i, c in enumerate(self.columns) if c.kept)
 
     @cached_property
     def families(self) -> tuple[tuple[type[Column], tuple[Placed[Column], ...]], ...]:
-        """All columns that later tables are read for, those that are encoded together side by side."""
+        """All columns that are read from later tables, grouped by how they are encoded together."""
         starts = dict(zip(self.kept, self._starts, strict=False))
         placed = [Placed[Column](c, i, starts.get(i, 0)) for i, c in enumerate(self.columns) if c.is_read]
         return families_of(placed)
@@ -186,7 +186,7 @@ class Schema:
 
     @cached_property
     def _starts(self) -> tuple[int, ...]:
-        """First output of each kept column, and behind them the place of the count of novelties."""
+        """First output of each kept column, then the place of the count of novelties."""
         return tuple(int(s) for s in np.cumsum([0, *(len(c.outputs) for c in self.kept_columns)]))
 
     @property
@@ -207,7 +207,7 @@ class Schema:
 
     @cached_property
     def novelty_columns(self) -> list[int]:
-        """Outputs that are 0 in all training rows, of novelties: unseen levels, and the count at the end."""
+        """Outputs for novelties, which are 0 in all training rows: unseen levels, and the count at the end."""
         parts = zip(self.kept_columns, self._starts, strict=False)
         return [*(start + i for c, start in parts for i in c.novelty_outputs), self.n_outputs - 1]
 
@@ -225,7 +225,7 @@ class Schema:
 
     @property
     def learned_spans(self) -> list[tuple[Column, tuple[int, int]]]:
-        """Each kept column, and which of the outputs that vary are its own: from one up to another."""
+        """Each kept column, and the range (start, stop) of its outputs among those that vary."""
         widths = [len(c.outputs) - len(c.novelty_outputs) for c in self.kept_columns]
         ends = [int(end) for end in np.cumsum(widths)]
         return [(c, (b - n, b)) for c, n, b in zip(self.kept_columns, widths, ends, strict=True)]
@@ -233,19 +233,20 @@ class Schema:
     def jitter(self) -> Singles:
         """Standard deviation of the noise that training rows should get, for each of the outputs that vary.
 
-        A column with few values has no density, and a model of densities would make its potential ever steeper there.
-        With noise it has one: a part of the distance between levels. Numbers of more than two values get none here.
+        A column with few values has no density, and a density model would make its potential ever steeper there. With
+        noise, of a fraction of the distance between levels, it has one. Numbers of more than two values get no noise
+        here.
         """
         noise = [value for column in self.kept_columns for value in column.jitter]
         return np.array([*noise, JITTER], dtype=np.float32)[self.learned]
 
     def units(self) -> Singles:
-        """What each of the outputs that vary is multiplied by where distances of rows count."""
+        """Factors, in distances between rows, of the outputs that vary."""
         units = [value for column in self.kept_columns for value in column.units]
         return np.array([*units, 1.0], dtype=np.float32)[self.learned]
 
     def sizes(self) -> Singles:
-        """Size of the numbers behind each output, in scales: what their rounding is relative to."""
+        """Size of the numbers behind each output, in units of its scale; their rounding is relative to it."""
         return np.array([*(size for column in self.kept_columns for size in column.sizes), 1.0], dtype=np.float32)
 
     # ------------------------------------------------------------------------------------------- encoding and decoding
@@ -280,13 +281,13 @@ class Schema:
         return {c.name: c.decode_rounded(outputs) for c, outputs in self._split(row)}
 
     def snap(self, row: npt.ArrayLike) -> Singles:
-        """An encoded row with values that a row can have: one level, no flags in between, numbers and times rounded,
-        and no novelty."""
+        """The nearest encoded row with possible values: a single level, flags 0 or 1, numbers and times rounded, and no
+        novelty."""
         snapped = [output for c, outputs in self._split(row) for output in c.snap(outputs)]
         return np.array([*snapped, 0.0], dtype=np.float32)
 
     def _split(self, row: npt.ArrayLike) -> list[tuple[Column, list[float]]]:
-        """The columns that have outputs, each with its own of an encoded row."""
+        """The columns that have outputs, each with its outputs of an encoded row."""
         outputs = np.asarray(row, dtype=np.float64)
         if outputs.shape != (self.n_outputs,) or not np.isfinite(outputs).all():
             raise InputError(f"this takes one row of {self.n_outputs} finite numbers, such as encode(table)[0]")
@@ -296,20 +297,20 @@ class Schema:
     # -------------------------------------------------------------------------------------------------------- matching
 
     def match(self, names: Sequence[str], source: Source = "table") -> Match:
-        """Where the columns are in a table or a file, by its names, or by places if one side has no names."""
+        """Find the columns in a table or a file, by name, or by place if one side has no names."""
         return Match.of(self.columns, names, by_place="array" in (source, self.source))
 
     def lacks_dropped_only(self, names: Sequence[str]) -> bool:
-        """Whether these are the names of all columns but some that were left out at fit, in the order of the fit."""
+        """Whether these are the names of all columns, in the order of the fit, except some left out at fit."""
         places = list(Match.of(self.columns, names, by_place=False).places.values())
         lacking = {c.name for c in self.dropped_columns} - set(names)
         return bool(lacking) and len(names) == len(self.columns) - len(lacking) and places == list(range(len(names)))
 
     def read(self, table: Any) -> MatchedFrame:
-        """A table, or a frame, as one that fits.
+        """Match a table or a frame to the schema.
 
         Raises:
-            SchemaError: It does not fit.
+            SchemaError: The table does not fit.
         """
         frame = self._frame(table)
         match = self.match(frame.names, frame.source)
@@ -343,7 +344,7 @@ class Schema:
         if is_table(table):
             return read_columns(table)
         array = as_array(table)
-        # Errors are to name the columns as the schema does.
+        # Errors should name the columns as the schema does.
         frame = read_columns(array, self.names if array.shape[1] == len(self.columns) else None)
         return replace(frame, source="array")
 

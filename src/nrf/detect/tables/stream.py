@@ -45,12 +45,12 @@ class Extreme(NamedTuple):
     """From 1."""
     p_value: float
     ids: tuple[Any, ...]
-    """Its values in the columns that say which row is which."""
+    """Its values in the columns that identify rows."""
 
 
 @dataclass(frozen=True)
 class StreamSummary:
-    """What became of a file."""
+    """Summary of a scored file."""
 
     rows: int
     anomalies: int
@@ -59,11 +59,14 @@ class StreamSummary:
     highest: float
     """Greatest score."""
     p_cutoff: float | None
-    """With a false discovery rate, the p-value up to which rows are flagged; 0 if none is."""
+    """With a false discovery rate, the p-value up to which rows are flagged; 0 if none is flagged."""
     ids: tuple[str, ...]
     """Columns that were copied."""
     top: tuple[Extreme, ...]
     """The most abnormal rows, the lowest score first, as many as were asked for."""
+    examples: Any = None
+    """Up to five of the rows that the threshold flagged, as an Arrow table, to look into; none with a false discovery
+    rate."""
 
 
 def score_stream(
@@ -82,22 +85,22 @@ def score_stream(
     """Score a file of any length in constant memory.
 
     The output has the columns ``row`` (from 1), ``score`` (high = normal), ``p_value`` and ``anomaly`` (0 or 1), and
-    before them those that say which row is which, ``id_row`` if one of them is called ``row``. It appears when it is
-    whole: an error leaves what was there before. A symbolic link is replaced, not what it points to. A detector of
-    windows reads the whole file at once; rows in no window have neither score nor p-value.
+    before them the columns that identify rows (``id_row`` if one of them is called ``row``). It appears only when it is
+    complete: after an error, the former file stays. A symbolic link is replaced, not its target. A detector of windows
+    reads the whole file at once; rows in no window have neither score nor p-value.
 
     Args:
         detector: A fitted detector of tables.
         source: CSV or Parquet file with the columns of the training table, in any order. Columns of the training file
-            that were no features (the label, for one) may be there or not.
+            that were not features, such as the label, may be present or not.
         out: Where to write, ``.csv`` or ``.parquet``.
-        drop: Columns of the source to pass over.
+        drop: Columns of the source to ignore.
         batch_rows: Rows per batch, at most; fewer where there are many columns.
         fdr: Flag rows by Benjamini–Hochberg over the whole file, so that of the flagged ones at most this share is
             expected to be normal; by the detector's threshold if not given.
         on_batch: Called after each batch with the number of rows and the share of the file done.
-        ids: Columns to copy from the source, as they are; if not given, those that the training file had for that.
-        top: How many of the most abnormal rows to give back.
+        ids: Columns to copy from the source unchanged; if not given, the identifier columns of the training file.
+        top: Number of the most abnormal rows to return.
         dialect: How a CSV file is written; if not given, like the training file.
     """
     source, out = Path(source), Path(out)
@@ -110,7 +113,7 @@ def score_stream(
     if top < 0:
         raise InputError(f"top must be 0 or more, got {top}")
     parts = batches_for(detector, source, drop=drop, ids=ids, batch_rows=batch_rows, dialect=dialect)
-    tally, lowest = _Tally(len(detector.calibration_.scores)), _Lowest(top)
+    tally, lowest, examples = _Tally(len(detector.calibration_.scores)), _Lowest(top), None
     with (
         closing(parts),
         replaced(out) as partial,
@@ -124,7 +127,10 @@ def score_stream(
             tally.add(scores, p_values)
             lowest.add(batch, scores, p_values)
             if fdr is None:
-                write(batch.first, batch.ids, scores, p_values, scores < detector.offset_)
+                flagged = scores < detector.offset_
+                write(batch.first, batch.ids, scores, p_values, flagged)
+                if examples is None and flagged.any():
+                    examples = batch.table.take(_spread(np.flatnonzero(flagged)))
             else:
                 kept.add(batch.ids, scores)
             if on_batch is not None:
@@ -143,11 +149,18 @@ def score_stream(
         None if fdr is None else cutoff,
         tuple(batch.ids.column_names),
         tuple(lowest.rows),
+        examples,
     )
 
 
+def _spread(places: NDArray[np.intp], count: int = 5) -> NDArray[np.intp]:
+    """A few of the places, from the first to the last."""
+    chosen: NDArray[np.intp] = places[np.unique(np.linspace(0, len(places) - 1, count).round().astype(int))]
+    return chosen
+
+
 def score_batch(detector: NRFDetector, batch: Batch) -> Floats:
-    """Scores of some rows of a file; what is wrong with them is said with their numbers."""
+    """Scores of some rows of a file; errors name the row numbers."""
     with warnings.catch_warnings():
         # A detector that was fitted without names finds a file's columns by their places.
         warnings.filterwarnings("ignore", message="X has feature names")
@@ -158,7 +171,7 @@ def score_batch(detector: NRFDetector, batch: Batch) -> Floats:
 
 
 class _Tally:
-    """What is counted on the way. A p-value is k/(n + 1), so a count for each k is all Benjamini–Hochberg needs."""
+    """Counts during a pass. A p-value is k/(n + 1), so a count for each k is all that Benjamini–Hochberg needs."""
 
     def __init__(self, n_calibration: int) -> None:
         self.counts = np.zeros(n_calibration + 2, dtype=np.int64)
@@ -166,7 +179,7 @@ class _Tally:
 
     @property
     def rows(self) -> int:
-        """Rows so far, those without a score too."""
+        """Number of rows so far, including those without a score."""
         return int(self.counts.sum()) + self.unscored
 
     def add(self, scores: Floats, p_values: Floats) -> None:
@@ -205,7 +218,7 @@ class _Lowest:
 
 
 class _Kept:
-    """Scores, and what says which row they belong to, in a file until the cutoff is known."""
+    """Scores, and the identifiers of their rows, in a file until the cutoff is known."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -219,14 +232,14 @@ class _Kept:
             self._stream.close()
 
     def add(self, ids: Any, scores: Floats) -> None:
-        """Keep a batch."""
+        """Store a batch."""
         table = arrow().table([scores, *ids.columns], names=["", *ids.column_names])
         if self._stream is None:
             self._stream = arrow("ipc").new_stream(self._file, table.schema)
         self._stream.write_table(table)
 
     def again(self) -> Iterator[tuple[Any, Floats]]:
-        """All of it, part by part."""
+        """Everything that was stored, part by part."""
         assert self._stream is not None
         self._stream.close()
         self._stream = None
@@ -237,7 +250,7 @@ class _Kept:
 
 
 class _Writer:
-    """Appends rows to a CSV or Parquet file. What columns it has is known with the first of them."""
+    """Appends rows to a CSV or Parquet file. Its columns are known from the first rows."""
 
     def __init__(self, path: Path, suffix: str) -> None:
         self._path, self._suffix = path, suffix

@@ -27,24 +27,24 @@ TIME = r"[0-9]{2}(:?[0-9]{2}(:?[0-9]{2}(\.[0-9]{1,9})?)?)?"
 ISO = rf"^[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}([ T]{TIME})?"
 DATE = rf"{ISO}(Z|[+-][0-9]{{2}}(:?[0-9]{{2}})?)?$"
 CLOCK = r"^[0-9]{2}:[0-9]{2}(:[0-9]{2})?$"
-"""What Arrow takes for numbers, dates and times of day."""
+"""Patterns of what Arrow reads as numbers, dates and times of day."""
 SHOWN = 3
-"""So many cells are named when some cannot be read."""
+"""Maximum number of cells that an error names."""
 
 
 @dataclass(frozen=True)
 class Way:
-    """How a text may be read."""
+    """One way to read a text."""
 
     pattern: str
-    """What it must look like."""
+    """Pattern that the text must match."""
     read: Callable[[Any], Any]
-    """Fails with an error of Arrow if a cell cannot be read."""
+    """Reads the text; raises an error of Arrow if a cell cannot be read."""
     plain: Callable[[Any], Any]
-    """The text before it is compared with the pattern."""
+    """Prepares the text before it is compared with the pattern."""
 
     def fitting(self, text: Any) -> Any:
-        """Which cells look as they must; null where there is none."""
+        """Which cells match the pattern; null where there is no text."""
         pc = arrow("compute")
         fits = pc.match_substring_regex(self.plain(text), self.pattern)
         if self.pattern == DATE and tried(self.read, pc.if_else(fits, text, None)) is None:
@@ -54,7 +54,7 @@ class Way:
         return fits
 
     def of_fitting(self, text: Any) -> tuple[Any, Any]:
-        """Values with nulls for cells that do not fit, or ``None`` if even so they cannot be read; which ones fit."""
+        """Values with nulls for cells that do not fit, or ``None`` if they still cannot be read; and which ones fit."""
         fits = self.fitting(text)
         return tried(self.read, arrow("compute").if_else(fits, text, None)), fits
 
@@ -74,13 +74,13 @@ class Cells:
     dialect: Dialect = Dialect()  # noqa: RUF009 - frozen
     """How cells are written."""
     told: set[str] = field(default_factory=set)
-    """Columns of which it was said that odd cells are read as missing values; it is said once."""
+    """Columns for which it was reported that odd cells are read as missing values; this is reported once."""
 
     def read(self, kind: Kind, *, clock: bool = False) -> Any:
-        """Values in the type that goes with a kind.
+        """Read the cells in the type that goes with a kind.
 
         Args:
-            kind: What they were at fit.
+            kind: The kind of the column at fit.
             clock: Whether numbers may be written as times of day.
 
         Raises:
@@ -105,7 +105,7 @@ class Cells:
         )
 
     def read_numbers(self) -> Any:
-        """Numbers, and missing values for what is none."""
+        """Numbers, and missing values for all other cells."""
         text = trimmed(with_missing(self.text, self.dialect.missing), self.dialect)
         values = _by_first([number_way(self.dialect)], text)
         if values is not None:
@@ -113,7 +113,7 @@ class Cells:
         return arrow().array([None if v is None else as_number(v) for v in text.to_pylist()], arrow().float64())
 
     def _without_odd(self, ways: Sequence[Way], text: Any) -> Any:
-        """Values with nulls for odd cells, which is said; ``None`` if even so they cannot be read."""
+        """Values with nulls for odd cells, which is reported; ``None`` if they still cannot be read."""
         pc = arrow("compute")
         read = [(values, fits) for way in ways for values, fits in [way.of_fitting(text)] if values is not None]
         if not read:
@@ -146,7 +146,7 @@ def with_missing(text: Any, words: Sequence[str] = ()) -> Any:
 
 
 def trimmed(text: Any, dialect: Dialect) -> Any:
-    """Cells of a column of numbers or dates without blanks around them; null if nothing is left, or a marker."""
+    """Cells of a column of numbers or dates without surrounding blanks; null if nothing, or only a marker, is left."""
     pa, pc = arrow(), arrow("compute")
     text = pc.utf8_trim_whitespace(text)
     gone = pc.is_in(text, value_set=pa.array(["", *dialect.missing], text.type))
@@ -156,7 +156,7 @@ def trimmed(text: Any, dialect: Dialect) -> Any:
 
 
 def standard(text: Any, dialect: Dialect) -> Any:
-    """Numbers as Arrow reads them; what is no number in the dialect is none then.
+    """Numbers in the form that Arrow reads; what is not a number in the dialect is not one in this form either.
 
     Example:
         >>> import pyarrow as pa
@@ -201,7 +201,7 @@ def _to(kind: Any) -> Callable[[Any], Any]:
 
 
 def _ways(kind: Kind, dialect: Dialect, *, clock: bool) -> list[Way]:
-    """How the text may be read, the likeliest way first."""
+    """Ways to read the text, the likeliest first."""
     if kind == "datetime":
         return [date_way(*how) for how in DATES]
     if kind == "boolean":
@@ -231,7 +231,7 @@ def _is_date(text: str) -> bool:
 
 
 def first_bad(read: Callable[[Any], Any], text: Any) -> int:
-    """Place of the first cell that cannot be read: so many can, with so many not all can."""
+    """Place of the first cell that cannot be read, found by bisection."""
     good, bad = 0, len(text)
     while bad - good > 1:
         middle = (good + bad) // 2

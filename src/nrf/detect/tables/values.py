@@ -17,7 +17,7 @@ Floats = npt.NDArray[np.floating]
 Objects = npt.NDArray[np.object_]
 Mask = npt.NDArray[np.bool_]
 
-BLOCK = 2**18  # numbers looked at in one go: fewer passes than with less, and still close to the processor
+BLOCK = 2**18  # numbers processed at once: large enough for few passes, small enough for the processor's cache
 
 
 def missing_in(values: Array) -> Mask:
@@ -44,7 +44,7 @@ def _as_level(kind: Kind, value: float) -> str:
 
 
 def same_levels(kind: Kind, values: Objects) -> Objects:
-    """Text, as files have it, as the levels that :func:`to_levels` makes of values of a kind."""
+    """Text from a file as the levels that :func:`to_levels` makes from values of a kind."""
     found = {text: None if text is None else _same_level(kind, text) for text in set(values)}
     return np.array([found[text] for text in values], dtype=object)
 
@@ -58,11 +58,11 @@ def _same_level(kind: Kind, text: str) -> str:
             return (time.astimezone(dt.UTC).replace(tzinfo=None) if time.tzinfo else time).isoformat()
         return _as_level(kind, float(text))
     except (ValueError, OverflowError):
-        return text  # none of the levels
+        return text  # not one of the levels
 
 
 def from_level(kind: Kind, level: str) -> Value:
-    """The value that :func:`to_levels` made a level of."""
+    """The value that :func:`to_levels` turned into a level."""
     if kind == "boolean":
         return level == "True"
     if kind == "datetime":
@@ -74,7 +74,7 @@ def from_level(kind: Kind, level: str) -> Value:
 
 
 def from_seconds(seconds: float) -> dt.datetime:
-    """Seconds since 1970 as a time in UTC, without a zone; what no calendar holds becomes its first or last moment."""
+    """Seconds since 1970 as a time in UTC, without a zone; times beyond the calendar become its ends."""
     try:
         return dt.datetime(1970, 1, 1) + dt.timedelta(seconds=seconds)
     except OverflowError:

@@ -1,4 +1,4 @@
-"""Files that a detector reads: batch by batch, or whole where it sees windows, which may reach over any border."""
+"""Read files for a detector: batch by batch, or whole if it sees windows, which may reach across batches."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def table_schema(detector: NRFDetector) -> Schema:
 
     check_is_fitted(detector)
     if detector.encoder_ is None or detector.pixels_ is not None:
-        raise InputError("this detector is one of images, which CSV and Parquet files do not hold")
+        raise InputError("this detector is for images, which CSV and Parquet files do not hold")
     if detector.features_ is not None and not isinstance(detector.features_, Windows):
-        raise InputError("this detector makes columns of its own of the rows (features=): score them from Python")
+        raise InputError("this detector turns rows into its own columns (features=): score them from Python")
     return detector.encoder_
 
 
 def row_schema(detector: NRFDetector) -> Schema:
-    """The same of one that sees each row by itself, whatever comes before and after it."""
+    """The schema of a detector that sees each row by itself, not windows."""
     schema = table_schema(detector)
     if isinstance(detector.features_, Windows):
         raise InputError(
@@ -51,9 +51,9 @@ def batches_for(
     batch_rows: int = BATCH_ROWS,
     dialect: Dialect | None = None,
 ) -> Generator[Batch, None, None]:
-    """A file in parts with the columns of a detector's training file, as :func:`nrf.detect.tables.files.batches` has
-    them. For a detector of windows it is one part, the whole file, which has to fit into memory; columns of time and
-    group are then handed over with those that say which row is which.
+    """A file in batches with the columns of a detector's training file, as from
+    :func:`nrf.detect.tables.files.batches`. For a detector of windows it is one batch, the whole file, which has to fit
+    into memory; columns of time and group are then returned with those that identify rows.
     """
     schema, known = table_schema(detector), detector.file_columns_
     if isinstance(detector.features_, Windows):

@@ -1,4 +1,4 @@
-"""Kinds of columns: a class each, which knows all that is asked of a column.
+"""Kinds of columns: one class for each, which implements everything that is asked of a column.
 
 :class:`~nrf.detect.tables.columns.base.Column` says what that is. Columns of one family are encoded, and written as an
 ONNX graph, all at once: a thousand columns of numbers are one matrix.
@@ -46,7 +46,7 @@ __all__ = [
 ]
 
 AnyColumn = NumericColumn | BooleanColumn | CategoricalColumn | DatetimeColumn | DroppedColumn
-"""The records that a stored schema may hold."""
+"""The column classes that a stored schema may hold."""
 
 KINDS: dict[Kind, type[Column]] = {
     "numeric": NumericColumn,
@@ -55,7 +55,7 @@ KINDS: dict[Kind, type[Column]] = {
     "datetime": DatetimeColumn,
     "missing": DroppedColumn,
 }
-"""What a column of each kind of values is fitted as."""
+"""The class that a column of each kind of values is fitted as."""
 
 FAMILIES: tuple[type[Column], ...] = (ScaledColumn, DroppedColumn, BooleanColumn, CategoricalColumn)
 """Columns that are encoded together, in the order in which a graph has its inputs."""

@@ -1,4 +1,4 @@
-"""What a column of a table is asked, whatever its kind.
+"""The interface of a column of a table, whatever its kind.
 
 A column is what a schema remembers of one column of the training table: a frozen record of plain values, so that
 :mod:`nrf.config` can write it as JSON. It knows how values become outputs (numbers that a network takes) and outputs
@@ -21,16 +21,16 @@ from nrf.detect.tables.texts import Cells
 from nrf.detect.tables.values import Array, Doubles, Kind, Mask, Singles, Value, from_seconds, missing_in
 
 Scaling = Literal["auto", "quartiles", "deviation"]
-"""What numbers are measured in.
+"""Units of numbers.
 
-- ``auto``: standard deviations from the mean. Where tails are heavy, by a mean of the fourth power above 6, the mean of
-  their squash and of the normal score of the value's rank in training. Both are logarithmic beyond ±30.
-- ``quartiles``: the squash of distances from the median, over the distance of the quartiles, which no wild value moves.
+- ``auto``: standard deviations from the mean. Where tails are heavy (a mean fourth power above 6), the average of their
+  squash and of the normal score of the value's rank in training. Both are logarithmic beyond ±30.
+- ``quartiles``: the squash of distances from the median over the interquartile range, which no extreme value moves.
 - ``deviation``: the same over the standard deviation, for columns where half of all rows lie closely together and the
-  other half is no noise.
+  other half is not noise.
 """
 FAR_BELOW = -1e300
-"""Where missing values are ranked."""
+"""The rank of missing values."""
 JITTER = 0.3
 """Noise on training rows where values are discrete: see :meth:`nrf.detect.tables.schema.Schema.jitter`."""
 WORDS: dict[Kind, str] = {
@@ -47,9 +47,9 @@ class FitOptions:
     """How columns are fitted."""
 
     max_levels: int = 64
-    """More levels than these, rare ones not counted, are hashed."""
+    """With more levels than this, rare ones not counted, a column is hashed."""
     hash_buckets: int = 32
-    """Number of buckets for them."""
+    """Number of buckets for hashed levels."""
     scaling: Scaling = "auto"
 
 
@@ -71,14 +71,14 @@ class NewValues(NamedTuple):
     rows: Mask
     reason: str
     counted: bool
-    """Whether they count in the last output, which is that of no column."""
+    """Whether they count in the last output, which belongs to no column."""
 
 
 C = TypeVar("C", bound="Column", covariant=True)
 
 
 class Placed(NamedTuple, Generic[C]):
-    """A column and where it stands."""
+    """A column and its place."""
 
     column: C
     place: int
@@ -98,21 +98,21 @@ class Values(Protocol):
 
 
 class Column(ABC):
-    """One column of the training table. Each kind is a frozen dataclass with a name and what it needs to know.
+    """One column of the training table. Each kind is a frozen dataclass with a name and what it has learned.
 
     A new kind has a file beside this one, a line in :data:`nrf.detect.tables.columns.KINDS`, and one in ``AnyColumn``.
     """
 
     name: str
     kind: ClassVar[Kind]
-    """What its values are encoded as."""
+    """The kind of values that it encodes."""
     kept: ClassVar[bool] = True
     """Whether it has outputs."""
 
     @classmethod
     @abstractmethod
     def fit(cls, given: TrainingColumn, options: FitOptions) -> Column:
-        """Learn a column; one that tells no row from another becomes a :class:`DroppedColumn`."""
+        """Learn a column; one that does not distinguish rows becomes a :class:`DroppedColumn`."""
 
     @property
     @abstractmethod
@@ -128,7 +128,7 @@ class Column(ABC):
         Args:
             values: One per row.
             out: Zeros, shape (n, number of outputs), to be overwritten.
-            unexpected: Shape (n,), to be raised by 1 where a value is a novelty that no output stands for.
+            unexpected: Shape (n,), to be increased by 1 where a value is a novelty that has no output.
         """
 
     @classmethod
@@ -144,7 +144,7 @@ class Column(ABC):
 
     @property
     def novelty_outputs(self) -> tuple[int, ...]:
-        """Which of the outputs are 0 in all training rows, and 1 for novelties."""
+        """The outputs that are 0 in all training rows, and 1 for novelties."""
         return ()
 
     @property
@@ -154,22 +154,22 @@ class Column(ABC):
 
     @property
     def sizes(self) -> tuple[float, ...]:
-        """Size of the numbers behind each output, in scales: what their rounding is relative to."""
+        """Size of the numbers behind each output, in units of its scale; their rounding is relative to it."""
         return (1.0,) * len(self.outputs)
 
     @property
     def units(self) -> tuple[float, ...]:
-        """What each output is multiplied by where distances of rows count."""
+        """Factor of each output in distances between rows."""
         return (1.0,) * len(self.outputs)
 
     @property
     def n_buckets(self) -> int:
-        """How many outputs it claims without a value to show for each: a stored record may claim any number."""
+        """Number of outputs that the record does not back with a value each: a stored record may claim any number."""
         return 0
 
     @property
     def n_signs(self) -> int:
-        """How many of the first outputs tell a level by their signs, all of them together."""
+        """How many of the first outputs together encode a level by their signs."""
         return 0
 
     # -------------------------------------------------------------------------------------------------------- decoding
@@ -183,18 +183,18 @@ class Column(ABC):
         return self.decode(outputs)
 
     def decode_column(self, rows: Sequence[Sequence[float]], before: Array) -> list[Value]:
-        """Values for many rows that were made of others, the values of which are given: for tables to be scored."""
+        """Values of many rows that were made from other rows, whose values are given: for tables to be scored."""
         return [self.decode(outputs) for outputs in rows]
 
     def order(self, outputs: Singles) -> Doubles:
-        """A number for each encoded row, ``(n, number of outputs)``, by which rows are ranked to see whether the column
-        has moved: larger for larger values, and one far below for those that are missing."""
+        """A number for each encoded row, ``(n, number of outputs)``, by which rows are ranked to detect drift of the
+        column: larger for larger values, and far below all others for missing ones."""
         numbers = outputs[:, 0].astype(np.float64)
         return np.where(outputs[:, 1] > 0.5, FAR_BELOW, numbers) if len(self.outputs) > 1 else numbers
 
     @abstractmethod
     def snap(self, outputs: Sequence[float]) -> list[float]:
-        """The nearest outputs that a value has which there can be: no flag in between, one level, numbers rounded."""
+        """The nearest outputs of a possible value: flags 0 or 1, a single level, numbers rounded."""
 
     # ----------------------------------------------------------------------------------------------------- later tables
 
@@ -205,20 +205,20 @@ class Column(ABC):
 
     @property
     def stand_in(self) -> float:
-        """What stands in a later table for a column that is left out there."""
+        """The value that replaces the column in a later table without it."""
         return np.nan
 
     @property
     def table_kind(self) -> Kind:
-        """What the table has there."""
+        """The kind of values that the table has in this column."""
         return self.kind
 
     def takes(self, kind: Kind) -> bool:
         """Whether values of some kind can be those of the column, whatever they are."""
-        return kind in (self.table_kind, self.kind, "missing")  # levels may come as text, whatever they were
+        return kind in (self.table_kind, self.kind, "missing")  # levels may come as text, whatever their kind was
 
     def misfit(self, kind: Kind, values: Array) -> str | None:
-        """What is wrong with values of another kind; nothing, if all are missing or can be taken for its own."""
+        """What is wrong with values of another kind; None if all are missing or can be read as its own kind."""
         present = values[~missing_in(values)]
         if self.table_kind == "boolean" and kind == "numeric":
             present = present[(present != 0) & (present != 1)]
@@ -234,7 +234,7 @@ class Column(ABC):
         return f"column {self.name!r} had {wanted} at fit, now it has {given}; give {wanted}"
 
     def in_form(self, values: Array, kind: Kind) -> Array:
-        """A table's values in the form of the column's kind; those of another kind are known to be all missing."""
+        """A table's values in the form of the column's kind; values of another kind are all missing here."""
         return np.full(len(values), np.nan) if values.dtype == object else values
 
     def from_text(self, cells: Cells) -> Any:
@@ -243,7 +243,7 @@ class Column(ABC):
 
     @abstractmethod
     def new_values(self, values: Array, zone: dt.tzinfo | None) -> Iterator[NewValues]:
-        """Which values, in the form of the kind, were not there at fit, and why; times are shown in a zone."""
+        """Which values, in the form of the kind, were not there at fit, and why; times are shown in the given zone."""
 
     # ------------------------------------------------------------------------------------------------------- in words
 

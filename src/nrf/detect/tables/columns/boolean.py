@@ -48,7 +48,7 @@ class BooleanColumn(Column):
         return (self.name, f"{self.name} (missing)") if self.has_missing else (self.name,)
 
     def encode(self, values: Array, out: Singles, unexpected: Singles) -> None:
-        """0 or 1, and the flag."""
+        """Write 0 or 1, and the flag."""
         missing = np.isnan(values)
         out[:, 0] = np.where(missing, self.common, values)
         if self.has_missing:
@@ -70,14 +70,14 @@ class BooleanColumn(Column):
         return None if self.has_missing and outputs[1] > 0.5 else bool(outputs[0] > 0.5)
 
     def snap(self, outputs: Sequence[float]) -> list[float]:
-        """0 or 1, and the more frequent value beside a flag."""
+        """0 or 1; with the flag, the more frequent value."""
         snapped = [float(output > 0.5) for output in outputs]
         if self.has_missing and snapped[1]:
             snapped[0] = float(self.common)
         return snapped
 
     def new_values(self, values: Array, zone: dt.tzinfo | None) -> Iterator[NewValues]:
-        """Missing values where there were none."""
+        """Missing values where there were none at fit."""
         if not self.has_missing:
             yield never_missing(np.isnan(values))
 

@@ -46,10 +46,11 @@ HASHED = "(one of the hashed levels)"
 RARE_COUNT, RARE_SHARE = 5, 0.01
 """A level is rare if it was seen fewer than 5 times and in less than 1 % of the rows, or once."""
 POOL_ROWS, POOL_SHARE = 5, 0.005
-"""Rare levels share an output if so many rows hold one, and, unless there are many levels, this share of all rows."""
+"""Rare levels share an output if at least this many rows, and, unless there are many levels, this share of rows, hold
+one."""
 LEVEL_UNIT = 0.6
-"""Of the outputs of levels. From 0.5 to 0.7 it made no difference on tables with swapped cells; weights by frequency
-(chi-square, inverse frequency) were worse: a rare level is far from everything then, normal as it is."""
+"""Factor of the outputs of levels. Values from 0.5 to 0.7 made no difference on tables with swapped cells; weights by
+frequency (chi-square, inverse frequency) were worse: then a rare level is far from everything, though it is normal."""
 MOST_SIGNS = 64
 """Bits of a hash."""
 LEAST_ROWS = 20
@@ -64,16 +65,15 @@ def level_hash(level: str) -> int:
 
 @dataclass(frozen=True)
 class CategoricalColumn(Column):
-    """Levels: an output each, or where there are many some outputs for all of them; "rare" if some levels were too rare
-    to learn from; "missing" if it was seen; then "unseen".
+    """Levels: one output each, or, if there are many, some shared outputs for all of them; "rare" if some levels were
+    too rare to learn from; "missing" if values were missing at fit; then "unseen".
 
-    Of n outputs for all levels each is 1/√n or −1/√n, by the bits of the level's hash: any two levels are about as far
-    apart as two levels with outputs of their own. In records of version 0.1.0 one of them is 1, that of the level's
-    bucket.
+    Each of n shared outputs is 1/√n or −1/√n, by the bits of the level's hash: any two levels are about as far apart as
+    two levels with outputs of their own. In records of version 0.1.0 only the output of the level's bucket is 1.
 
-    Where rare levels share an output, a level that was not there at fit belongs to it too: the next rare level is
-    nothing new, and how often they come was learned. Without it the levels are a closed set, and another one is a
-    novelty. A hashed column keeps a 64-bit hash of each level that is not rare, about 20 bytes per level in JSON.
+    Where rare levels share an output, a level that was not there at fit belongs to it too: the next rare level is not a
+    novelty, and how often they occur was learned. Without it the levels are a closed set, and another one is a novelty.
+    A hashed column keeps a 64-bit hash of each level that is not rare, about 20 bytes per level in JSON.
     """
 
     name: str
@@ -87,12 +87,12 @@ class CategoricalColumn(Column):
     rare: bool = False
     """Whether rare levels share an output."""
     examples: tuple[str | None, ...] = ()
-    """The most frequent levels, as many as there are buckets; of a record without signs, that of each bucket. Empty if
-    the column is not hashed, or they are unknown."""
+    """The most frequent levels, as many as there are buckets; in a record without signs, the most frequent level of
+    each bucket. Empty if the column is not hashed, or if they are unknown."""
     holds: Kind = "categorical"
-    """What the table has there: strings, or numbers, booleans or times to be treated as levels."""
+    """What the table has in this column: strings, or numbers, booleans or times to be treated as levels."""
     signs: bool = False
-    """Whether a hashed level is known by the signs of all outputs, and not by one of them."""
+    """Whether a hashed level is encoded by the signs of all outputs, and not by one of them."""
 
     kind: ClassVar[Kind] = "categorical"
 
@@ -116,7 +116,7 @@ class CategoricalColumn(Column):
 
     @classmethod
     def fit(cls, given: TrainingColumn, options: FitOptions) -> CategoricalColumn | DroppedColumn:
-        """Find the levels; values of another kind are made levels."""
+        """Find the levels; values of another kind are turned into levels."""
         values = to_levels(given.kind, given.values)
         counts = Counter(values.tolist())
         has_missing = counts.pop(None, 0) > 0
@@ -140,17 +140,17 @@ class CategoricalColumn(Column):
 
     @property
     def units(self) -> tuple[float, ...]:
-        """Two levels are 0.85 apart, in standard deviations of a number, whichever they are and however frequent."""
+        """Factors with which any two levels, frequent or rare, are 0.85 apart, in standard deviations of a number."""
         return (LEVEL_UNIT,) * len(self.outputs)
 
     @property
     def n_buckets(self) -> int:
-        """Outputs for levels of which no more is known than their hashes."""
+        """Number of outputs for levels of which only hashes are known."""
         return self.hashed_buckets or 0
 
     @property
     def n_signs(self) -> int:
-        """Outputs that are signs."""
+        """Number of outputs that are signs."""
         return self.n_buckets if self.signs else 0
 
     @property
@@ -160,12 +160,12 @@ class CategoricalColumn(Column):
 
     @property
     def unseen(self) -> int:
-        """Which of the outputs is that of novelties: the last one."""
+        """Place of the output for novelties: the last one."""
         return self.width + self.has_missing
 
     @property
     def novelty_outputs(self) -> tuple[int, ...]:
-        """That of unseen levels."""
+        """The output for unseen levels."""
         return (self.unseen,)
 
     @property
@@ -182,12 +182,12 @@ class CategoricalColumn(Column):
         return (*names, f"{self.name} {UNSEEN}")
 
     def places(self, values: Objects) -> npt.NDArray[np.intp]:
-        """For each value, which of the outputs is 1."""
+        """For each value, the place of the output that is 1."""
         found = {value: self.place(value) for value in set(values)}
         return np.fromiter(map(found.__getitem__, values), np.intp, count=len(values))
 
     def place(self, level: str | None) -> int:
-        """Which of the outputs is 1 for a level; ``None`` is a missing value."""
+        """Place of the output that is 1 for a level; ``None`` is a missing value."""
         if level is None:
             return self.width if self.has_missing else self.unseen
         if self.hashed_buckets is None:
@@ -199,13 +199,13 @@ class CategoricalColumn(Column):
 
     @property
     def place_of_others(self) -> int:
-        """Which of the outputs is 1 for rare levels and those that were not there at fit."""
+        """Place of the output that is 1 for rare levels and those that were not there at fit."""
         return self.width - 1 if self.rare else self.unseen
 
     # -------------------------------------------------------------------------------------------- encoding and decoding
 
     def encode(self, values: Array, out: Singles, unexpected: Singles) -> None:
-        """1 in one of the outputs, or the signs of a level."""
+        """Write 1 into one of the outputs, or the signs of a level."""
         if self.signs:
             found = {value: i for i, value in enumerate(dict.fromkeys(values))}
             codes = np.zeros((len(found), len(self.outputs)), dtype=np.float32)
@@ -228,7 +228,7 @@ class CategoricalColumn(Column):
 
     @cached_property
     def _example_codes(self) -> Singles:
-        """Of the most frequent levels, as rows."""
+        """The codes of the most frequent levels, as rows."""
         return np.array([self.code(level) for level in self.examples if level is not None], dtype=np.float32)
 
     @classmethod
@@ -243,9 +243,9 @@ class CategoricalColumn(Column):
                 graph.count(graph.cast(graph.lookup(x, {"": 1}, 0), "FLOAT"))
 
     def decode(self, outputs: Sequence[float]) -> Value:
-        """The level with the greatest output, of a bucket its most frequent one; ``None`` if flagged as missing.
+        """The level with the greatest output, or the most frequent one of its bucket; ``None`` if flagged as missing.
 
-        Of signs it is the nearest of the most frequent levels: no text of the others is known.
+        From signs it is the nearest of the most frequent levels: the text of the others is unknown.
         """
         if self.has_missing and outputs[self.width] > 0.5:
             return None
@@ -260,20 +260,20 @@ class CategoricalColumn(Column):
         return HASHED if example is None else from_level(self.holds, example)
 
     def decode_column(self, rows: Sequence[Sequence[float]], before: Array) -> list[Value]:
-        """Levels; where the outputs stand for none of the table's levels, a row keeps the one it had."""
+        """Levels; a row keeps its former level if the outputs match none of the table's levels."""
         old = before.tolist()
         known = set(old)
         return [level if level in known else own for level, own in zip(map(self.decode, rows), old, strict=True)]
 
     def order(self, outputs: Singles) -> Doubles:
-        """The place of the level among the outputs; of signs, the binary number that they are."""
+        """The place of the level among the outputs; for signs, the binary number that they form."""
         n = self.n_signs
         others = 1.0 + outputs[:, n:].argmax(1)
         signs: Doubles = (outputs[:, :n] > 0) @ 0.5 ** np.arange(1.0, n + 1)
         return np.where(outputs[:, :n].any(1), signs, others)
 
     def snap(self, outputs: Sequence[float]) -> list[float]:
-        """The likeliest level, or "missing"; never "unseen", and no bucket that holds no level."""
+        """The likeliest level, or "missing"; never "unseen" or an empty bucket."""
         hot = np.array([*self._fits(outputs), *outputs[self.n_buckets : -1]])
         hot[[i for i, example in enumerate(self.examples) if example is None]] = -np.inf
         best, snapped = int(hot.argmax()), [0.0] * len(outputs)
@@ -285,7 +285,7 @@ class CategoricalColumn(Column):
         return snapped
 
     def _fits(self, outputs: Sequence[float]) -> list[float]:
-        """How much outputs of hashed levels are those of each example, or of each bucket: 1 if they are."""
+        """How well outputs of hashed levels match each example, or each bucket: 1 for a perfect match."""
         own = outputs[: self.n_buckets]
         if not self.signs:
             return list(own)
@@ -296,7 +296,7 @@ class CategoricalColumn(Column):
 
     @property
     def table_kind(self) -> Kind:
-        """What was made levels."""
+        """The kind of values that were turned into levels."""
         return self.holds
 
     def in_form(self, values: Array, kind: Kind) -> Array:
@@ -306,7 +306,7 @@ class CategoricalColumn(Column):
         return values if values.dtype == object else np.full(len(values), None)
 
     def new_values(self, values: Array, zone: dt.tzinfo | None) -> Iterator[NewValues]:
-        """Levels that were not there, and missing values where there were none."""
+        """Levels that were not there at fit, and missing values where there were none."""
         missing = missing_in(values)
         if not self.has_missing:
             yield never_missing(missing)
@@ -326,8 +326,8 @@ class CategoricalColumn(Column):
 def _rare_levels(counts: Counter[str], n_rows: int, max_levels: int) -> set[str]:
     """Levels too rare to learn from, if together they are frequent enough to learn what one of them costs.
 
-    The share of rows with a level seen once is about the chance that the next row has one never seen (Good and Turing).
-    Where it is next to nothing, the levels are a closed set.
+    The share of rows with a level seen once is about the chance that the next row has a level never seen (Good and
+    Turing). Where this share is tiny, the levels are a closed set.
     """
     if n_rows < LEAST_ROWS:
         return set()

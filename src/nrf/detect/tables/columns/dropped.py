@@ -17,8 +17,8 @@ from nrf.detect.tables.values import Array, Doubles, Kind, Mask, Singles, Value
 
 @dataclass(frozen=True)
 class DroppedColumn(Column):
-    """A column that tells no row from another, or only names rows. It has no output of its own, and later tables may
-    leave it out."""
+    """A column that does not distinguish rows, or only identifies them. It has no output of its own, and later tables
+    may leave it out."""
 
     name: str
     reason: Literal["constant", "all missing", "identifier"]
@@ -39,11 +39,11 @@ class DroppedColumn(Column):
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """There are none."""
+        """A dropped column has no outputs."""
         return ()
 
     def differs(self, values: Doubles) -> Mask:
-        """Where numbers are not the constant, in the coarser of their precision and its own: 0.1 of 32 bits is 0.1."""
+        """Where numbers differ from the constant, in the lower of the two precisions: 0.1 in 32 bits equals 0.1."""
         assert self.value is not None
         with np.errstate(over="ignore"):
             rounded = np.float32(self.value)
@@ -80,24 +80,24 @@ class DroppedColumn(Column):
 
     @property
     def is_read(self) -> bool:
-        """Whether another value than the constant would be a novelty."""
+        """Whether a value other than the constant would be a novelty."""
         return self.value is not None
 
     @property
     def stand_in(self) -> float:
-        """The constant: nothing has changed in a table that leaves it out."""
+        """The constant: a table without the column counts as unchanged."""
         return np.nan if self.value is None else self.value
 
     def in_form(self, values: Array, kind: Kind) -> Array:
-        """Numbers; whatever else there is, it is not the constant, and neither is NaN."""
+        """Numbers; anything else, and NaN, differs from the constant."""
         return values if kind == "numeric" else np.full(len(values), np.nan)
 
     def from_text(self, cells: Cells) -> Any:
-        """Numbers where there are some: what is no number is not the constant, and that is all that counts."""
+        """Numbers where there are any: any other text differs from the constant, which is all that matters."""
         return cells.read_numbers()
 
     def new_values(self, values: Array, zone: dt.tzinfo | None) -> Iterator[NewValues]:
-        """Other values than the constant."""
+        """Values that differ from the constant."""
         if self.value is not None:
             yield NewValues(self.differs(values), f"at fit it was {self.value:.6g} in all rows", True)
 
@@ -107,7 +107,7 @@ class DroppedColumn(Column):
         if self.reason != "identifier":
             return "left out", self.reason
         why = f": {self.detail}" if self.detail else ""
-        return "left out", f"{self.reason}{why}; --keep {self.name} keeps it"
+        return "left out", f"{self.reason}{why}; --keep {self.name} uses it, --id {self.name} copies it to the scores"
 
 
 class Seen(NamedTuple):
@@ -120,7 +120,7 @@ class Seen(NamedTuple):
 
 
 def seen_values(given: TrainingColumn) -> Seen | DroppedColumn:
-    """The values that are there, or the column as left out if they tell no row from another."""
+    """The values that are not missing, or a dropped column if they do not distinguish rows."""
     missing = np.isnan(given.values)
     has_missing = bool(missing.any())
     seen = given.values[~missing] if has_missing else given.values

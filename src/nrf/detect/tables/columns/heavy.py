@@ -21,13 +21,13 @@ from nrf.detect.tables.values import Doubles
 HEAVY = 6.0
 """A column has heavy tails if the mean of z⁴ is above this. Of a normal distribution it is 3."""
 MOST_KNOTS = 256
-ENDS = 8  # so many of the least and of the greatest values are knots in any case
+ENDS = 8  # this many of the least and of the greatest values are always knots
 NARROWEST = 1e-290  # knots closer to each other would have an infinite slope between them
 LARGEST_LOG = math.log(LARGEST)
 
 
 class Knots(NamedTuple):
-    """What g goes through: values in standard deviations from the mean, and their normal scores."""
+    """Knots of g: values in standard deviations from the mean, and their normal scores."""
 
     values: tuple[float, ...]
     scores: tuple[float, ...]
@@ -38,7 +38,7 @@ class Knots(NamedTuple):
 
         Args:
             z: The values, sorted.
-            noise: For each value, by how much rounding may have moved it: values closer than that are one.
+            noise: For each value, by how much rounding may have moved it: values closer than that count as equal.
 
         Returns:
             At most 256 knots; None if all values are the same up to rounding.
@@ -65,14 +65,14 @@ class Knots(NamedTuple):
 
 
 class Stacked(NamedTuple):
-    """The tables of several columns side by side, each filled up to a power of two: what a binary search needs."""
+    """The tables of several columns side by side, each padded to a power of two for a binary search."""
 
     values: Doubles
     """Shape (columns, 2ᵏ); infinite where there is no knot."""
     scores: Doubles
     slopes: Doubles
     first: Doubles
-    """Shape (columns, 1), like the next."""
+    """Shape (columns, 1), like the next field."""
     last: Doubles
 
     @classmethod
@@ -97,9 +97,9 @@ class Stacked(NamedTuple):
         return np.arange(0, self.values.size, self.values.shape[1])[:, None]
 
     def encode(self, z: Doubles) -> Doubles:
-        """Outputs for z, which is overwritten: a column in each row of it.
+        """Outputs for z, an array with one column of the table per row; it is overwritten.
 
-        ``np.interp`` searches with branches that no processor foresees: it takes three times as long.
+        ``np.interp`` searches with branches that processors cannot predict: it takes three times as long.
         """
         inside = np.clip(z, self.first, self.last)
         at = np.empty(z.shape, np.int32)
@@ -107,7 +107,7 @@ class Stacked(NamedTuple):
         step, found, reached = np.empty_like(at), np.empty_like(z), np.empty(z.shape, np.bool_)
         for stride in self.strides:
             np.add(at, stride, out=step)
-            np.take(self.values, step, out=found, mode="clip")  # never out of range: without a mode it would copy
+            np.take(self.values, step, out=found, mode="clip")  # never out of range, but without a mode it would copy
             np.less_equal(found, inside, out=reached)
             np.multiply(reached, np.int32(stride), out=step)
             np.add(at, step, out=at)
@@ -120,7 +120,7 @@ class Stacked(NamedTuple):
         return z
 
     def to_onnx(self, graph: Graph, z: str) -> str:
-        """The same for a graph, where columns are columns: see :meth:`encode`."""
+        """Add :meth:`encode` to a graph, in which columns are not transposed."""
         inside = graph.add("Max", graph.add("Min", z, graph.constant(self.last.T)), graph.constant(self.first.T))
         values, scores, slopes = (graph.constant(t.reshape(-1)) for t in (self.values, self.scores, self.slopes))
         at = graph.constant(self.starts.T)
@@ -140,14 +140,14 @@ class Stacked(NamedTuple):
 
 
 class Inverse(NamedTuple):
-    """The way back. Between two breaks g is a line, and the squash is a line or, beyond ±3, a logarithm."""
+    """The inverse. Between two breaks g is a line, and the squash is a line or, beyond ±3, a logarithm."""
 
     breaks: Doubles
     """The knots, and ±3."""
     sums: Doubles
     """squash + g at the breaks."""
     slopes: Doubles
-    """Of g before the first break, between each two, and behind the last."""
+    """Slopes of g before the first break, between neighbouring breaks, and after the last one."""
 
     @classmethod
     def of(cls, table: Doubles) -> Inverse:
@@ -171,7 +171,7 @@ class Inverse(NamedTuple):
 
 
 def _tail(start: Doubles, slope: Doubles, rest: Doubles) -> Doubles:
-    """The a at which ``log(a) + slope · a`` is larger by the rest than at the start."""
+    """The value a at which ``log(a) + slope · a`` exceeds its value at ``start`` by ``rest``."""
     total = np.log(start) + slope * start + rest
     a = np.exp(np.minimum(total, LARGEST_LOG))
     some = slope > 0

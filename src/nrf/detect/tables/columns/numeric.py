@@ -22,7 +22,7 @@ from nrf.detect.tables.values import Array, Doubles, Kind, Value
 ROUNDING = 1e-5
 """How far 32-bit floats may move a value in an exported graph, in scales of its column."""
 MOST_ROUNDING = 100 * ROUNDING
-"""How far they may move a value that lies between two knots which happen to be close together."""
+"""The same for a value that lies between two knots that happen to be close together."""
 
 
 @dataclass(frozen=True)
@@ -32,13 +32,13 @@ class NumericColumn(ScaledColumn):
     integer: bool = False
     """Whether all training values were whole numbers."""
     decimals: int | None = None
-    """So many decimals were enough for all training values; ``None`` if more than six are needed, or it is unknown."""
+    """Number of decimals that all training values need; ``None`` if it is more than six, or unknown."""
 
     kind: ClassVar[Kind] = "numeric"
 
     @classmethod
     def fit(cls, given: TrainingColumn, options: FitOptions) -> NumericColumn | DroppedColumn:
-        """Find the middle and the scale; of numbers that take two values, the more frequent one and the distance."""
+        """Find the centre and the scale; for numbers with two values, the more frequent value and the distance."""
         found = seen_values(given)
         if isinstance(found, DroppedColumn):
             return found
@@ -46,7 +46,7 @@ class NumericColumn(ScaledColumn):
         scales, decimals = find_scales(seen, low, high, options.scaling), _decimals(seen)
         two_valued = low < high and bool(((seen == low) | (seen == high)).all())
         if two_valued and math.isfinite(high - low):
-            # Not by their deviation: of a value that is rare, it would make an outlier of every row that has it.
+            # Not by the standard deviation: every row with the rarer value would then be an outlier.
             scales = Scales(high if (seen == high).mean() > 0.5 else low, high - low)
         return cls(
             given.name,
@@ -62,20 +62,20 @@ class NumericColumn(ScaledColumn):
     def needs_double(self) -> bool:
         """Whether floats of 32 bits would round the numbers by more than a 100,000th of their scale."""
         far = max(abs(self.low), abs(self.high))
-        if far >= (1 - 2.0**-24) * float(np.finfo(np.float32).max):  # rounded to the largest, which has no next one
+        if far >= (1 - 2.0**-24) * float(np.finfo(np.float32).max):  # rounded to the largest: no next one
             return True
         if self.integer and far <= 2**24:
             return False
         if self.knots:
             moves = self._gains * (np.spacing(self._ends.astype(np.float32)).astype(np.float64) / 2 / self.scale)
             return bool(np.quantile(moves, MOST_PIECES) > ROUNDING or moves.max() > MOST_ROUNDING)
-        # Beyond the tail logarithms count, and beyond the bound nothing: rounding does not.
+        # Beyond the tail only logarithms matter, and beyond the bound nothing does: rounding is harmless there.
         near = min(far, abs(self.centre) + (TAIL if self.mean is None else BOUND) * self.scale)
         return float(np.spacing(np.float32(near))) / 2 > ROUNDING * self.scale
 
     def rounded(self, value: float) -> float:
-        """A number such as the training values: one of the two, a whole one, with their decimals, or else to about a
-        ten-thousandth of the scale."""
+        """The number in the form of the training values: one of the two values, a whole number, with their decimals, or
+        else rounded to about a ten-thousandth of the scale."""
         if self.two_valued:
             return self.high if abs(value - self.high) < abs(value - self.low) else self.low
         if abs(value) > 1e300:
@@ -102,7 +102,7 @@ class NumericColumn(ScaledColumn):
         return int(self.rounded(value)) if self.integer else self.rounded(value)
 
     def decode_column(self, rows: Sequence[Sequence[float]], before: Array) -> list[Value]:
-        """Numbers as floats: some that are made are too large for a whole number."""
+        """Numbers as floats, since some synthetic ones are too large for an integer."""
         numbers = self.numbers(rows)
         return [None if value is None else float(round(value)) if self.integer else value for value in numbers]
 
@@ -111,7 +111,7 @@ class NumericColumn(ScaledColumn):
         return cells.read("numeric", clock=self.integer and self.low >= 0 and self.high < DAY)
 
     def shown(self, value: float, zone: dt.tzinfo | None) -> str:
-        """With six digits."""
+        """The number with six digits."""
         return f"{value:.6g}"
 
     @property
@@ -121,7 +121,7 @@ class NumericColumn(ScaledColumn):
 
 
 def _decimals(seen: Doubles) -> int | None:
-    """How many decimals all numbers can be written with; ``None`` if it is more than six."""
+    """How many decimals suffice to write all numbers; ``None`` if more than six are needed."""
     for part in (seen[:100], seen):  # the first ones tell most columns
         with np.errstate(over="ignore"):
             found = next((d for d in range(7) if (np.round(part, d) == part).all()), None)

@@ -1,4 +1,4 @@
-"""What columns of numbers and times have in common: a middle, a scale, and a way to bring in what lies far out."""
+"""What columns of numbers and times have in common: a centre, a scale, and a compression of values far out."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from nrf.detect.tables.values import BLOCK, Array, Doubles, Singles
 from nrf.errors import InputError
 
 BOUND = 30.0
-"""Outputs that are not squashed before grow with the logarithm from here on."""
+"""Outputs that are not squashed earlier grow logarithmically beyond this."""
 MOST_PIECES = 0.9
-"""What is said of slopes between knots holds for this share: between a few knots they are large by chance."""
+"""Slopes between knots are judged by this quantile: a few of them are large by chance."""
 LARGEST_SIZE = 1000.0
-"""Numbers farther from 0 than so many of their scales need doubles: in single precision too much of them is lost."""
+"""Numbers farther from 0 than this many of their scales need doubles: single precision would lose too much of them."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class ScaledColumn(Column):
     """What numbers and times have in common: one output, and a flag if training values were missing.
 
     With a mean the output is ``z = (x − mean) / scale``, in columns with heavy tails the ``f(z)`` of
-    :mod:`~nrf.detect.tables.columns.heavy`, either logarithmic beyond ±30. Without one it is
+    :mod:`~nrf.detect.tables.columns.heavy`, either logarithmic beyond ±30. Without a mean it is
     ``squash((x − median) / scale)``.
     """
 
@@ -41,16 +41,16 @@ class ScaledColumn(Column):
     median: float
     scale: float
     """Standard deviation. Without a mean: interquartile range over 1.349, or the standard deviation where that range is
-    0 up to rounding; of numbers that take two values, the distance between them."""
+    0 up to rounding; for numbers with two values, the distance between them."""
     has_missing: bool
     low: float
     """Least training value."""
     high: float
     """Greatest training value."""
     mean: float | None = field(default=None, kw_only=True)
-    """Of the training values; None in records of other scalings than "auto"."""
+    """Mean of the training values; None in records of scalings other than "auto"."""
     knots: tuple[float, ...] = field(default=(), kw_only=True)
-    """Of a column with heavy tails: some training values, in scales from the mean."""
+    """For a column with heavy tails: some training values, in scales from the mean."""
     scores: tuple[float, ...] = field(default=(), kw_only=True)
     """The normal scores of their ranks."""
 
@@ -75,12 +75,12 @@ class ScaledColumn(Column):
 
     @property
     def centre(self) -> float:
-        """What is taken off numbers."""
+        """The value that is subtracted from numbers."""
         return self.median if self.mean is None else self.mean
 
     @property
     def middle(self) -> float:
-        """What stands for missing values."""
+        """The value that stands for missing values."""
         return self.median if self.knots else self.centre
 
     @cached_property
@@ -104,12 +104,12 @@ class ScaledColumn(Column):
 
     @property
     def jitter(self) -> tuple[float, ...]:
-        """None for numbers of more than two values: they have a density."""
+        """No noise for numbers of more than two values: they have a density."""
         return (JITTER if self.two_valued else 0.0, *super().jitter[1:])
 
     @property
     def sizes(self) -> tuple[float, ...]:
-        """How far from 0 the numbers are."""
+        """How far from 0 the numbers are, in scales."""
         size = TAIL + abs(self.centre) / self.scale
         if self.knots:
             with np.errstate(over="ignore"):
@@ -118,12 +118,12 @@ class ScaledColumn(Column):
 
     @property
     def _gains(self) -> Doubles:
-        """By how much the output grows with z between each two knots."""
+        """The slope of the output in z between neighbouring knots."""
         return (1 + self.table[2, :-1]) / 2
 
     @property
     def _ends(self) -> Doubles:
-        """The numbers at the ends of these pieces that are farther from 0."""
+        """For each of these pieces, the end that is farther from 0, as a number of the table."""
         x = np.abs(np.clip(self.centre + self.scale * self.table[0], self.low, self.high))
         return np.asarray(np.maximum(x[1:], x[:-1]))
 
@@ -134,26 +134,26 @@ class ScaledColumn(Column):
 
     @abstractmethod
     def rounded(self, value: float) -> float:
-        """A number such as the training values."""
+        """The number in the form of the training values."""
 
     @abstractmethod
     def shown(self, value: float, zone: dt.tzinfo | None) -> str:
-        """A number in words."""
+        """A number as text."""
 
     # -------------------------------------------------------------------------------------------------------- encoding
 
     def encode(self, values: Array, out: Singles, unexpected: Singles) -> None:
-        """One column by itself."""
+        """Encode one column by itself."""
         _scale([self], np.array([0]), lambda rows: values[rows, None], out, unexpected)
 
     @classmethod
     def encode_all(cls, columns: Sequence[Placed[Self]], values: Values, out: Singles) -> None:
-        """Many columns as one matrix."""
+        """Encode many columns as one matrix."""
         _scale([c.column for c in columns], np.array([c.start for c in columns]), values.rows, out, out[:, -1])
 
     @classmethod
     def to_onnx(cls, graph: Graph, columns: Sequence[Placed[Self]]) -> None:
-        """Scale, and bring in what is far out. In doubles up to the end, as the encoder does it."""
+        """Scale, and compress values far out, in doubles up to the end, as the encoder does it."""
         scaled = [c.column for c in columns]
         x = graph.doubles([(c.column.name, c.place, "DOUBLE" if c.column.needs_double else "FLOAT") for c in columns])
         found = np.array([[c.middle, c.centre, c.scale] for c in scaled])
@@ -220,7 +220,7 @@ class ScaledColumn(Column):
         return [self.encoded(self.rounded(self.decoded(outputs[0]))), *[0.0] * self.has_missing]
 
     def new_values(self, values: Array, zone: dt.tzinfo | None) -> Iterator[NewValues]:
-        """Values out of the range at fit, and missing ones where there were none."""
+        """Values outside the range at fit, and missing ones where there were none."""
         if not self.has_missing:
             yield never_missing(np.isnan(values))
         low, high = (self.shown(value, zone) for value in (self.low, self.high))
@@ -238,7 +238,8 @@ def _scale(
 ) -> None:
     """Fill the outputs of scaled columns, block by block, so that little memory is needed on top.
 
-    Numbers given in single precision are scaled in it: half the memory to go through, and no more is known of them.
+    Numbers given in single precision are scaled in it: that takes half the memory, and their values are no more
+    precise.
     """
     centres, scales = np.array([c.centre for c in columns]), np.array([c.scale for c in columns])
     flagged, squashed = np.array([(c.has_missing, c.mean is None) for c in columns]).T
@@ -250,7 +251,7 @@ def _scale(
     rest = np.zeros(1)
     if curves is None and block(slice(0, 0)).dtype == np.float32 and _fit_single_precision(centres, scales):
         exact, centres, scales = centres, centres.astype(np.float32), scales.astype(np.float32)
-        rest = ((exact - centres) / scales).astype(np.float32)  # what rounding takes off a large median
+        rest = ((exact - centres) / scales).astype(np.float32)  # what rounding loses of a large median
     rounded = (np.abs(rest) > np.finfo(np.float32).eps).any()
     buffer = np.empty((min(n_rows, len(out)), len(columns)), centres.dtype)
     with np.errstate(over="ignore"):

@@ -1,4 +1,4 @@
-"""What numbers and times are measured in, as learned from training values."""
+"""Units of numbers and times, as learned from training values."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from nrf.detect.tables.columns.squash import LARGEST
 from nrf.detect.tables.values import Doubles
 
 IQR_OF_NORMAL = 1.349  # interquartile range of a standard normal
-NOISE = 4 * float(np.finfo(np.float64).eps)  # a range this small, relative to its ends, is that of rounding errors
+NOISE = 4 * float(np.finfo(np.float64).eps)  # a range this small, relative to its ends, is due to rounding errors
 LARGEST_Z = 1e100
-"""No training value is so many standard deviations from the mean, unless their distance overflows."""
+"""No training value is this many standard deviations from the mean, unless the distance overflows."""
 
 
 class Scales(NamedTuple):
@@ -28,17 +28,17 @@ class Scales(NamedTuple):
 
 
 def find_scales(seen: Doubles, low: float, high: float, scaling: Scaling) -> Scales:
-    """The middle of training values, what their distance from it is divided by, and knots if their tails are heavy.
+    """The centre of training values, the scale that distances from it are divided by, and knots if tails are heavy.
 
     Args:
         seen: The values, finite.
-        low: The least.
-        high: The greatest.
+        low: The least of them.
+        high: The greatest of them.
         scaling: See :data:`~nrf.detect.tables.columns.base.Scaling`.
     """
-    if low == high:  # the same wherever it is given: the flag alone tells rows apart
+    if low == high:  # all given values are equal: only the missing flag differs
         return Scales(low, 1.0, low if scaling == "auto" else None)
-    # Numbers near the end of the range are brought down by a power of two first: their differences would overflow.
+    # Numbers near the end of the range of floats are first divided by a power of two: their differences would overflow.
     unit = 2.0**-4 if max(-low, high) > LARGEST / 16 else 1.0
     first, median, third = _quartiles(seen * unit)
     scale = (third - first) / IQR_OF_NORMAL

@@ -1,4 +1,4 @@
-"""The squash: numbers in scales from the median, brought into a range that a network can take."""
+"""The squash: it compresses numbers, in scales from the median, into a range that a network can take."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LARGEST = float(np.finfo(np.float64).max)
 
 
 def squash(z: npt.ArrayLike, tail: float = TAIL) -> Doubles:
-    """The identity up to ±3, or another end, from there logarithmic: smooth, monotone, finite for whatever is given.
+    """The identity up to ±3 (or ±``tail``), logarithmic beyond: smooth, monotone, and finite for all floats.
 
     Example:
         >>> squash([-1.0, 3.0, 1e6]).round(2).tolist()
@@ -36,7 +36,7 @@ def squash_in_place(z: Floats, tail: float = TAIL) -> None:
 
 
 def squash_to_onnx(graph: Graph, z: str, tail: float = TAIL) -> str:
-    """The squash of a graph's doubles."""
+    """Add the squash of doubles to a graph."""
     # For |z| > 3 it is 3 + log1p(|z| − 3) = 3 + log(|z| − 2). Where computes both of its branches, hence the Max.
     end = graph.constant(np.array(tail))
     size = graph.add("Abs", z)

@@ -16,7 +16,7 @@ from nrf.detect.tables.values import Array, Kind, Value, from_seconds, in_zone
 from nrf.errors import InputError
 
 RESOLUTIONS = (86_400.0, 3600.0, 60.0, 1.0, 1e-3, 1e-6)
-"""What times may be whole multiples of, in seconds."""
+"""Resolutions that times may be whole multiples of, in seconds."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class DatetimeColumn(ScaledColumn):
     """Points in time, as seconds since 1970 in UTC; times without a zone are read as UTC."""
 
     resolution: float = 1.0
-    """All training values were whole multiples of these seconds; 1 in records that do not say."""
+    """All training values were whole multiples of this many seconds; 1 in records without this field."""
 
     kind: ClassVar[Kind] = "datetime"
 
@@ -35,7 +35,7 @@ class DatetimeColumn(ScaledColumn):
 
     @classmethod
     def fit(cls, given: TrainingColumn, options: FitOptions) -> DatetimeColumn | DroppedColumn:
-        """Find the middle, the scale and the resolution."""
+        """Find the centre, the scale and the resolution."""
         found = seen_values(given)
         if isinstance(found, DroppedColumn):
             return found
@@ -50,7 +50,7 @@ class DatetimeColumn(ScaledColumn):
         return True
 
     def rounded(self, value: float) -> float:
-        """A time such as the training values: to whole days, minutes, seconds, …"""
+        """The time rounded as the training values are: to whole days, minutes, seconds, …"""
         return round(value / self.resolution) * self.resolution
 
     def decode(self, outputs: Sequence[float]) -> Value:
@@ -63,16 +63,16 @@ class DatetimeColumn(ScaledColumn):
         return [None if value is None else from_seconds(value) for value in self.numbers(rows)]
 
     def decode_rounded(self, outputs: Sequence[float]) -> Value:
-        """The same to the resolution of the training values."""
+        """The time in UTC, rounded to the resolution of the training values."""
         value = self.number(outputs)
         return None if value is None else from_seconds(self.rounded(value))
 
     def shown(self, value: float, zone: dt.tzinfo | None) -> str:
-        """As a time in the zone."""
+        """The value as a time in the zone."""
         return str(in_zone(from_seconds(value), zone))
 
     @property
     def summary(self) -> tuple[str, str]:
-        """The first and the last time, and what to do where rows are later for no fault of their own."""
+        """The first and the last time, and what to do if later rows are not abnormal just for being later."""
         found = or_missing(f"{from_seconds(self.low)} … {from_seconds(self.high)} UTC", self.has_missing)
         return "date", f"{found}; later dates score as unusual, --drop {self.name} leaves it out"
