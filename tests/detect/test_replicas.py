@@ -149,7 +149,7 @@ def test_a_second_attempt_has_lower_rates_and_one_warning_says_so(monkeypatch, s
     with pytest.warns(RuntimeWarning) as caught:
         detector = NRFDetector(**settings).fit(_gaussian())
     assert len(begun) == 2
-    assert [str(w.message)[:40] for w in caught] == ["training became unstable and was begun a"]
+    assert [str(w.message)[:40] for w in caught] == ["training became unstable and was restart"]
     assert "learning_rate=0.0013 and step_size" in str(caught[0].message)
     assert caught[0].filename == __file__, "the warning names the line that called fit"
     recipe = detector.recipe_

@@ -11,7 +11,7 @@ from nrf.config import from_json, to_json
 from nrf.errors import InputError
 from nrf.metrics import auroc
 from nrf.reproduce.baselines import ALAD, DAGMM, DCAE, DSEBM, AnoGAN, DeepSVDD, find_baseline
-from nrf.reproduce.baselines.alad import fooled, told
+from nrf.reproduce.baselines.alad import discriminator_loss, generator_loss
 from nrf.reproduce.baselines.dagmm import RIDGE, Mixture
 
 SMALL = {"batch_size": 64, "learning_rate": 3e-3}
@@ -116,8 +116,8 @@ def test_the_discriminators_of_alad_see_these_pairs_and_have_slopes_of_at_most_o
 
 def test_the_players_of_alad_want_opposite_answers():
     sure, unsure = [torch.tensor([4.0])], [torch.tensor([0.0])]
-    assert float(told(sure, [-sure[0]])) < 0.05 < float(told(unsure, unsure))
-    assert float(fooled([-sure[0]], sure)) == float(told(sure, [-sure[0]]))
+    assert float(discriminator_loss(sure, [-sure[0]])) < 0.05 < float(discriminator_loss(unsure, unsure))
+    assert float(generator_loss([-sure[0]], sure)) == float(discriminator_loss(sure, [-sure[0]]))
 
 
 def test_each_network_of_alad_belongs_to_one_player():

@@ -24,7 +24,7 @@ from nrf.reproduce.detectors.blocks import (
     TASKS,
     WIDE,
     BlockConfig,
-    Found,
+    BlockResults,
     cells_of,
     name,
     real_task,
@@ -228,7 +228,7 @@ def test_numbers_of_a_block():
     assert (ours.n, overall["LUNAR", "AUROC"].n) == (2, 1)
     assert [overall[m, RANK].mean for m in MADE.methods] == pytest.approx([5 / 3, 7 / 3, 8 / 3, 10 / 3])
     assert [overall[m, BEHIND].mean for m in MADE.methods] == [1, 0, 1, 2]
-    assert [Found(MADE, _made()).behind("5-NN", margin) for margin in (0.03, 0.05)] == [1, 0]
+    assert [BlockResults(MADE, _made()).behind("5-NN", margin) for margin in (0.03, 0.05)] == [1, 0]
     assert overall["NRF", FIT].mean == pytest.approx(2.5 + 2.5 + 2.0)
     by = {(row.method, row.metric, row.case): row for row in rows}
     assert by["NRF", "AUROC", "a"].mean == pytest.approx(0.895)
@@ -239,9 +239,9 @@ def test_what_is_not_whole_is_left_out():
     """A system needs all tables of a seed; without neighbours nothing is said of them."""
     results = _made()
     del results[name(MADE, "b", "NRF", 1)]
-    assert Found(MADE, results).seeds["NRF"] == [0]
+    assert BlockResults(MADE, results).seeds["NRF"] == [0]
     del results[name(MADE, "a", "5-NN", 0)]
-    found = Found(MADE, results)
+    found = BlockResults(MADE, results)
     assert found.methods == ["NRF", "1-NN", "LUNAR"], "5-NN has no seed of the large table"
     rows = block_rows(MADE, results)
     assert not [row for row in rows if row.metric == BEHIND]
@@ -284,9 +284,9 @@ def test_pages_take_the_record_and_until_then_the_cells(tmp_path, monkeypatch):
 def test_the_mean_of_five_counts_among_the_neighbours_where_it_is_there():
     block = replace(MADE, methods=(*MADE.methods, "DTE-NP"))
     results = _made(MADE)
-    assert Found(block, results).behind("NRF", 0.03) is None, "it is still to be run"
+    assert BlockResults(block, results).behind("NRF", 0.03) is None, "it is still to be run"
     for dataset in block.datasets:
         for seed in block.seeds_of(dataset, "DTE-NP"):
             results[name(block, dataset, "DTE-NP", seed)] = {"auroc": 0.95}
-    assert Found(block, results).behind("NRF", 0.03) == 3
-    assert Found(MADE, results).behind("NRF", 0.03) == 1
+    assert BlockResults(block, results).behind("NRF", 0.03) == 3
+    assert BlockResults(MADE, results).behind("NRF", 0.03) == 1

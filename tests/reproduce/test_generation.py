@@ -21,7 +21,7 @@ from nrf.reproduce.generation.cells import CONFIGS, KINDS, GenerationConfig, kin
 from nrf.reproduce.generation.experiment import AGAINST_SNGAN, Generation
 from nrf.reproduce.generation.interpolation import Interpolation
 from nrf.reproduce.runner.run import Options, reproduce
-from nrf.runs import judge
+from nrf.runs import image_scorer
 from nrf.runs.presets import find_preset
 from nrf.runs.train import train
 from nrf.runs.trained import TrainedModel
@@ -41,7 +41,7 @@ def invented(monkeypatch):
     monkeypatch.setattr(generation_runs, "resolve", lambda name: _cifar())
     torch.manual_seed(0)
     network = Classifier(width=4).eval().requires_grad_(False)
-    monkeypatch.setattr(judge, "c10_classifier", lambda **_: network)
+    monkeypatch.setattr(image_scorer, "c10_classifier", lambda **_: network)
     generation_runs.dataset.cache_clear()
     yield
     generation_runs.dataset.cache_clear()
@@ -87,17 +87,19 @@ def test_methods_that_are_compared_at_equal_time_have_three_seeds():
 
 def test_each_draw_of_a_score_is_of_as_many_images_as_one_has(invented, monkeypatch):
     seen = []
-    real = judge.inception_score
+    real = image_scorer.inception_score
     monkeypatch.setattr(
-        judge, "inception_score", lambda logits, draws: seen.append((len(logits), draws)) or real(logits, draws)
+        image_scorer, "inception_score", lambda logits, draws: seen.append((len(logits), draws)) or real(logits, draws)
     )
     distances = []
-    monkeypatch.setattr(judge, "frechet_distance", lambda real, fake: distances.append(len(fake)) or 0.0)
+    monkeypatch.setattr(image_scorer, "frechet_distance", lambda real, fake: distances.append(len(fake)) or 0.0)
     quick = Generation("cifar10-generation").quick
     size, line = replace(quick.size, samples=30, draws=3, final_samples=60), quick.lines[1]  # generation alone
     preset = sized(size, line)
     model = TrainedModel(preset, *preset.networks((3, 32, 32), preset.seed), (3, 32, 32), 0)
-    found = generation_runs._final(kinds_of(line), size, judge.judge(generation_runs.dataset(None)), model)
+    found = generation_runs._final(
+        kinds_of(line), size, image_scorer.cifar10_scorer(generation_runs.dataset(None)), model
+    )
     assert seen == [(90, 3)]
     assert distances == [30, 60]  # of one draw to the test images, of as many as are asked for to the training images
     assert found["generation: IS-c10 SD"] > 0

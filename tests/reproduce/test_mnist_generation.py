@@ -17,7 +17,7 @@ from nrf.reproduce.generation.paired import between, interval
 from nrf.reproduce.runner.cells import CellFile
 from nrf.reproduce.runner.record import Row
 from nrf.reproduce.runner.run import Options, reproduce
-from nrf.runs import judge
+from nrf.runs import image_scorer
 from nrf.runs.presets import PRESETS
 from nrf.runs.trained import TrainedModel
 
@@ -29,7 +29,7 @@ def invented(monkeypatch):
     monkeypatch.setattr(mnist_cells, "resolve", lambda name: Splits("mnist", rows, None, rows[:40], None, (0.0, 1.0)))
     torch.manual_seed(0)
     network = Classifier(width=2, channels=1).eval().requires_grad_(False)
-    monkeypatch.setattr(judge, "mnist_classifier", lambda **_: network)
+    monkeypatch.setattr(image_scorer, "mnist_classifier", lambda **_: network)
     mnist_cells.dataset.cache_clear()
     yield
     mnist_cells.dataset.cache_clear()
@@ -94,8 +94,8 @@ def _names():
 def test_longer_steps_move_farther_and_the_scripts_step_moves_nothing(invented):
     preset = sized(MnistSize(batch_size=8), LINES[2], 0)
     model = TrainedModel(preset, *preset.networks((784,), 0), (784,), 0)
-    by = judge.mnist_judge(mnist_cells.dataset(None))
-    found = by_step(model, by, MnistSize(samples=20), (STEPS[0], 1e-2, 1e-1))
+    scorer = image_scorer.mnist_scorer(mnist_cells.dataset(None))
+    found = by_step(model, scorer, MnistSize(samples=20), (STEPS[0], 1e-2, 1e-1))
     distances = [point["distance"] for point in found]
     assert distances == sorted(distances)
     assert distances[0] < 1e-3 < distances[2]

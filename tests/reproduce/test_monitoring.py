@@ -18,7 +18,7 @@ from nrf.reproduce.monitoring.experiment import (
     SCORE,
     TOGETHER,
     Drift,
-    Still,
+    UnchangedStreams,
     _delays,
     _false_alarms,
     quantile_with_interval,
@@ -59,7 +59,7 @@ def test_kept_rows_are_the_columns_reference() -> None:
 def test_alone_a_series_has_all_of_the_level() -> None:
     """At level 0.05 evidence of 20 counts; shown is the half of it."""
     peaks = {"score": [np.log10(10.5), 0.0], "columns": [0.0, np.log10(19.9)], "naive": [2.5, 1.4]}
-    found = {(row.method, row.metric): row.mean for row in _false_alarms(Still(LEVELS, 10, False), peaks)}
+    found = {(row.method, row.metric): row.mean for row in _false_alarms(UnchangedStreams(LEVELS, 10, False), peaks)}
     assert found[SCORE, f"{FALSE} at 0.05"] == 0.5
     assert found[COLUMNS, f"{FALSE} at 0.05"] == 0.5
     assert found[TOGETHER, f"{FALSE} at 0.05"] == 0.0

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
+from nrf.config import from_json, to_json
 from nrf.data import Splits
 from nrf.reproduce.baselines import has_epochs
 from nrf.reproduce.baselines.from_scikit import kernel_log_density
-from nrf.reproduce.one_class import ablation, cells
 from nrf.reproduce.one_class import best as one_class_best
-from nrf.reproduce.one_class.best import ANSWERS_ALONE, CONTROLS, Best, detect_on, packed, unpacked
+from nrf.reproduce.one_class import cells
+from nrf.reproduce.one_class.best import CLASSIFIER_ALONE, CONTROLS, FeatureConfig, detect_on, packed, unpacked
 from nrf.reproduce.one_class.cells import COMPARED, TRAINED, systems
 from nrf.reproduce.one_class.experiment import SYSTEMS, OneClass
 from nrf.reproduce.one_class.matrix import CONFIGS, sized
@@ -114,11 +115,11 @@ def test_a_pair_is_trained_on_its_class_and_looked_at_after_every_epoch(invented
 @pytest.mark.filterwarnings("ignore:training made this detector no better")  # so short a training
 @pytest.mark.parametrize("turn_epochs", [0, 3])
 def test_best_learns_its_class_from_normal_images(invented, turn_epochs):
-    best = Best(components=5, members=2, iterations=150, turn_epochs=turn_epochs, width=4)
+    best = FeatureConfig(components=5, members=2, iterations=150, turn_epochs=turn_epochs, width=4)
     task = cells.load("mnist", 1)
     found = detect_on(best, task, 0)
     assert values_of(found["curve"], "AUROC")[-1] > 90
-    assert set(found["controls"]) == {*CONTROLS, *([ANSWERS_ALONE] if turn_epochs else [])}
+    assert set(found["controls"]) == {*CONTROLS, *([CLASSIFIER_ALONE] if turn_epochs else [])}
     assert (task.test_labels[found["typical"] + found["untypical"]] == 0).all()
     assert ("turns told" in found) == (turn_epochs > 0)
     assert ("pulled" in found) == (turn_epochs == 0)
@@ -126,7 +127,7 @@ def test_best_learns_its_class_from_normal_images(invented, turn_epochs):
 
 @pytest.mark.filterwarnings("ignore:training made this detector no better")  # so short a training
 def test_the_product_has_one_line_and_a_share_of_the_sum_among_those_allowed(invented):
-    best = Best(field="product", components=5, turn_epochs=2, width=4, sum_shares=(0.0, 0.5))
+    best = FeatureConfig(field="product", components=5, turn_epochs=2, width=4, sum_shares=(0.0, 0.5))
     found = detect_on(best, cells.load("mnist", 1), 0)
     assert len(found["curve"]) == 1
     assert values_of(found["curve"], "AUROC")[-1] > 90
@@ -141,36 +142,36 @@ class _Says:
 
 
 @pytest.mark.parametrize(("useful", "share"), [("field", 0.0), ("sum", 1.0)])
-def test_the_share_is_that_which_tells_synthetic_images(useful, share):
+def test_the_share_is_that_which_separates_synthetic_images(useful, share):
     rng = np.random.default_rng(0)
 
     def look(shift):
         good, noise = rng.normal(size=200) - shift, rng.normal(size=200)
         field, summed = (good, noise) if useful == "field" else (noise, good)
-        return one_class_best.Seen(field[:, None], summed)
+        return one_class_best.ImageFeatures(field[:, None], summed)
 
-    held, made = look(0), [look(2), look(1)]
-    best = Best(sum_shares=(0.0, 0.5, 1.0))
-    found, told = one_class_best._chosen_share(best, _Says(), held, made)
+    held, synthetic = look(0), [look(2), look(1)]
+    best = FeatureConfig(sum_shares=(0.0, 0.5, 1.0))
+    found, value = one_class_best._chosen_share(best, _Says(), held, synthetic)
     assert found == share
-    assert told == one_class_best._told(_Says(), held, made, share)[0] > 0.75
+    assert value == one_class_best._synthetic_auroc(_Says(), held, synthetic, share)[0] > 0.75
 
 
 def test_a_gain_within_its_error_leaves_the_field_alone():
     rng = np.random.default_rng(1)
     good = [rng.normal(size=200) - shift for shift in (0, 2)]
-    held, made = (one_class_best.Seen((x + 0.2 * rng.normal(size=200))[:, None], x) for x in good)
-    told = {share: one_class_best._told(_Says(), held, [made], share) for share in (0.0, 0.5, 1.0)}
-    assert max(told, key=lambda share: told[share][0]) != 0
-    assert one_class_best._chosen_share(Best(sum_shares=(0.0, 0.5, 1.0)), _Says(), held, [made])[0] == 0
+    held, made = (one_class_best.ImageFeatures((x + 0.2 * rng.normal(size=200))[:, None], x) for x in good)
+    values = {share: one_class_best._synthetic_auroc(_Says(), held, [made], share) for share in (0.0, 0.5, 1.0)}
+    assert max(values, key=lambda share: values[share][0]) != 0
+    assert one_class_best._chosen_share(FeatureConfig(sum_shares=(0.0, 0.5, 1.0)), _Says(), held, [made])[0] == 0
 
 
 def test_the_error_of_a_mean_auroc_is_that_over_draws():
     rng = np.random.default_rng(2)
 
     def draw():
-        held, made = (one_class_best.Seen(rng.normal(size=(100, 1)) - shift, None) for shift in (0, 1))
-        return one_class_best._told(_Says(), held, [made], 0.0)
+        held, made = (one_class_best.ImageFeatures(rng.normal(size=(100, 1)) - shift, None) for shift in (0, 1))
+        return one_class_best._synthetic_auroc(_Says(), held, [made], 0.0)
 
     values, errors = zip(*(draw() for _ in range(400)), strict=True)
     assert np.mean(errors) == pytest.approx(np.std(values), rel=0.15)
@@ -179,7 +180,7 @@ def test_the_error_of_a_mean_auroc_is_that_over_draws():
 @pytest.mark.filterwarnings("ignore:training made this detector no better")  # so short a training
 def test_anomalies_are_pulled_into_the_class(invented):
     task = cells.load("mnist", 1)
-    found = detect_on(Best(components=3, members=1, iterations=400), task, 0)
+    found = detect_on(FeatureConfig(components=3, members=1, iterations=400), task, 0)
     assert (task.test_labels[found["anomalies"]] == 1).all()
     before, *_, after = (unpacked(text) for text in found["pulled"].values())
     normal = task.train.mean(0)
@@ -191,13 +192,13 @@ def test_anomalies_are_pulled_into_the_class(invented):
 @pytest.mark.filterwarnings("ignore:training made this detector no better")  # so short a training
 @pytest.mark.filterwarnings("ignore:columns left out")  # invented images leave little doubt
 def test_networks_are_learned_once_and_their_answers_are_a_control(invented, tmp_path, monkeypatch):
-    best = Best(members=1, iterations=20, turn_epochs=2, width=4, answers=True)
+    best = FeatureConfig(members=1, iterations=20, turn_epochs=2, width=4, answers=True)
     task = cells.load("mnist", 1)
     first = detect_on(best, task, 0, kept=tmp_path)
-    assert set(first["controls"]) == {*CONTROLS, ANSWERS_ALONE}
+    assert set(first["controls"]) == {*CONTROLS, CLASSIFIER_ALONE}
     monkeypatch.setattr("nrf.detect.RotationFeatures.fit", None)  # not needed again
     again = detect_on(replace(best, iterations=10), task, 0, kept=tmp_path)
-    assert again["controls"][ANSWERS_ALONE] == first["controls"][ANSWERS_ALONE]
+    assert again["controls"][CLASSIFIER_ALONE] == first["controls"][CLASSIFIER_ALONE]
     with pytest.raises(TypeError):
         detect_on(best, task, 1, kept=tmp_path)
 
@@ -236,21 +237,16 @@ def test_what_two_systems_have_in_common_is_learned_once(invented, tmp_path, mon
     assert cells.compare(found["Deep SVDD"], task, 0, tmp_path)["AUROC"] == alone["AUROC"]
 
 
-@pytest.mark.parametrize("name", ablation.CONFIGS)
-def test_every_change_is_one_and_the_table_is_made(invented, tmp_path, name):
-    config = ablation.CONFIGS[name]
-    settings = {change: ablation.changed(config.dataset, change) for change in config.changes}
-    assert all(settings[change] != settings["one field"] for change in config.changes if change != "one field")
-    if name == "mnist-ablation":
-        options = Options(tmp_path / "runs", tmp_path / "results", jobs=1, quick=True, quiet=True)
-        record = reproduce(ablation.ImageAblation(name), options, lambda text: None)
-        assert {row.method for row in record.rows} == set(config.changes[:2])
-        assert all(np.isfinite(row.mean) for row in record.rows)
-
-
 def test_kernel_density_where_dimensions_are_many():
     rng = np.random.default_rng(0)
     train, rows = rng.normal(size=(30, 120)), rng.normal(size=(7, 120))
     each = [[multivariate_normal(mean, 0.25).logpdf(row) for mean in train] for row in rows]
     want = [np.logaddexp.reduce(of_row) - np.log(30) for of_row in each]
     np.testing.assert_allclose(kernel_log_density(train, rows, 0.5), want, rtol=1e-8)
+
+
+def test_stored_cells_have_the_former_name_of_the_settings():
+    config = FeatureConfig(members=1)
+    stored = to_json(config)
+    assert stored["type"] == "Best"
+    assert from_json(FeatureConfig, stored) == config

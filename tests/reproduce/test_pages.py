@@ -80,7 +80,7 @@ NOT_TYPED = re.compile(
     r"<!-- table: .*?<!-- end -->|<!-- value: .*?<!-- /value -->"  # made from records
     r"|^```.*?^```|^~~~.*?^~~~|`[^`]*`|\$\$.*?\$\$|\$[^$\n]*\$"  # code, settings, closed forms
     r"|\]\([^)]*\)|<[^>]*>"  # links
-    r"|\b\d+\.\d+\.\d+\b|(?:Python|version|until|since) \d+\.\d+|95 % interval",
+    r"|\b\d+\.\d+\.\d+\b|(?:Python|version|until|since) \d+\.\d+|95 % interval|Apache-2.0",
     re.DOTALL | re.MULTILINE,
 )
 MEASURED = re.compile(

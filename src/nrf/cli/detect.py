@@ -15,7 +15,7 @@ from nrf.cli.folders import score_folder
 from nrf.cli.labels import normal_rows
 from nrf.cli.looking import evaluate, explain, load_model, name_of
 from nrf.cli.parsing import Stopped, in_new_names, parse, say
-from nrf.cli.show import Percent, print_table, print_warnings, said_warnings, show_columns
+from nrf.cli.show import Percent, print_table, print_warning, print_warnings, said_warnings, show_columns
 from nrf.cli.watch import watch
 from nrf.cli.windows import NO_WINDOWS, WindowOptions
 from nrf.errors import InputError
@@ -39,7 +39,7 @@ Ids = Annotated[tuple[str, ...], tyro.conf.arg(name="id", metavar="[COL [COL ...
 def detect(arguments: list[str]) -> int:
     """The actions of `nrf detect`."""
     if not arguments or arguments[0] in ("-h", "--help"):
-        print("usage: nrf detect ACTION …\n")
+        print("usage: nrf detect ACTION …\nexample: nrf detect fit train.csv --out model\n")
         print("\n".join(f"  {name:10} {summary}" for name, (_, summary) in ACTIONS.items()))
         print("\nFiles are .csv, .csv.gz or .parquet. `nrf detect ACTION --help` says more.")
         return 0 if arguments else 2
@@ -86,37 +86,38 @@ def fit(
 
     Example: nrf detect fit train.csv --out model --id order --categorical zip --label class --normal good
 
-    With semicolons, decimal commas and a word of its own for missing values:
+    With semicolons, decimal commas and its own word for missing values:
     nrf detect fit train.csv --out model --sep ';' --decimal , --missing unbekannt
 
     Args:
         train: Training rows: .csv, .csv.gz or .parquet.
-        out: Folder for the detector; one that is there is replaced.
-        ids: Columns that say which row is which: not learned from, and copied to the scores of later files.
+        out: Folder for the detector; an existing detector there is replaced.
+        ids: Columns that identify rows: not learned from, and copied to the scores of later files.
         drop: Columns to leave out, here and in later files.
         keep: Columns to learn from although they look like identifiers, which are left out otherwise.
-        categorical: Columns whose values are names even where they look like numbers: read as they are written.
-            Whole numbers with leading zeros, such as the zip code 00123, are so in any case.
+        categorical: Columns of categories, even where they look like numbers: read as text. Whole numbers with leading
+            zeros, such as the zip code 00123, are always read as text.
         label: Column with labels: only rows with the label --normal are trained on, and the column is left out, here
             and in later files.
         normal: The label of normal rows.
         false_alarm_rate: Share of normal rows that may be flagged; 0.05 if nothing is given.
-        contamination: Instead of that, the share of the training rows to flag.
+        contamination: Instead of a false-alarm rate, the share of the training rows to flag.
         n_estimators: Models trained at once, whose scores are averaged.
-        field: What scores: neighbours times a density (product, as auto takes it), the density alone, which scores many
-            times as fast, or the inclusive network of the paper.
-        max_iter: Iterations of training; if not given none, but for the inclusive network as many as the rows ask for.
+        field: What scores: nearest neighbours times a density (product, which auto chooses), the density alone, which
+            scores many times as fast, or the inclusive network of the paper.
+        max_iter: Iterations of training. If not given: none, or for the inclusive network a number that depends on the
+            number of rows.
         max_levels: Columns of strings with more levels than this are hashed.
-        scaling: What numbers are measured in: standard deviations, and ranks where tails are heavy (auto), the distance
-            of their quartiles, or standard deviations alone; the last two with a logarithm beyond three of them.
+        scaling: Units of numbers: standard deviations, with ranks where tails are heavy (auto), the interquartile range
+            (quartiles), or standard deviations alone (deviation); the last two become logarithmic beyond three units.
         keep_examples: Store the held-out rows with the detector, in a file that only you can read, so that explanations
-            have typical rows to point to.
+            can point to typical rows.
         device: Where to compute: cpu, cuda, …
         seed: Seed.
         quiet: No progress bar.
         card: Write a model card, card.md, to the folder of the detector.
-        windows: Of a series.
-        csv: How the file is written; remembered.
+        windows: Windows of a series.
+        csv: How the file is written; remembered for later files.
     """
     import warnings
 
@@ -216,19 +217,20 @@ def score(
     Args:
         model: Folder of the detector.
         data: Rows to score: .csv, .csv.gz or .parquet, or a directory of .parquet files. The label and the columns that
-            `fit` was asked to leave out may be there or not.
-        out: Where to write row, score, p_value and anomaly (0 or 1): .csv or .parquet; of a directory, a
-            folder, which gets a file for each. The same command goes on where one was stopped.
-        fdr: Flag rows so that of all flagged ones at most this share is expected to be normal, instead of by the
-            detector's threshold.
+            `fit` left out on request may be present or not.
+        out: Where to write row, score, p_value and anomaly (0 or 1): .csv or .parquet; for a directory, a folder, which
+            gets one file for each of its files. After a stop, the same command continues.
+        fdr: False discovery rate: flag rows so that at most this share of the flagged ones is expected to be normal,
+            instead of by the detector's threshold.
         top: Print this many of the most abnormal rows.
-        engine: Of a directory: one file after the other (local), or several at a time by Ray.
-        ids: Columns to copy to the scores as they are; those that `fit` was given are copied without being named. One
-            that is called row, score, p_value or anomaly gets id_ in front.
+        engine: For a directory: score one file after the other (local), or several at a time with Ray.
+        ids: Columns to copy to the scores unchanged; those that `fit` was given are copied without being named. A
+            column called row, score, p_value or anomaly gets the prefix id_.
         drop: Columns to leave out.
         device: Where to compute: cpu, cuda, …
-        csv: How the file is written, where it is not like the training file.
+        csv: How the file is written, where it differs from the training file.
     """
+    from nrf.detect.excess import excess_note
     from nrf.detect.tables.stream import OUTPUTS, score_stream
 
     if top < 0:
@@ -238,7 +240,7 @@ def score(
             raise InputError("--fdr, --top and how a CSV file is written go with one file, not with a directory")
         return score_folder(model, data, out, engine, drop, ids, device)
     if engine != "local":
-        raise InputError(f"--engine {engine} scores a directory of .parquet files; {data} is none")
+        raise InputError(f"--engine {engine} scores a directory of .parquet files; {data} is not a directory")
     require_output(out, *OUTPUTS)
     started = time.perf_counter()
     detector = load_model(model, device)
@@ -260,14 +262,17 @@ def score(
             for extreme in summary.top
         ]
         print_table((*summary.ids, "row", "score", "p-value"), rows)
+    note = None if fdr is not None else excess_note(detector, summary.anomalies, summary.rows, summary.examples)
+    if note is not None:
+        print_warning(note)
     return 0
 
 
 def export(model: Model, /, *, out: Path) -> int:
     """Write a detector as one ONNX graph, from the columns of the table to the score.
 
-    How to feed it is said in docs/export.md. Columns with more levels than --max-levels of `nrf detect fit` are hashed
-    and cannot be exported.
+    docs/export.md explains its inputs. Columns with more levels than --max-levels of `nrf detect fit` are hashed and
+    cannot be exported.
 
     Example: nrf detect export model --out model.onnx
 
@@ -285,10 +290,10 @@ def export(model: Model, /, *, out: Path) -> int:
 ACTIONS: dict[str, tuple[Callable[..., int], str]] = {
     "fit": (fit, "fit a detector to a file of normal rows"),
     "score": (score, "score every row of a file"),
-    "explain": (explain, "say why a row is an anomaly"),
-    "evaluate": (evaluate, "compare with labels"),
+    "explain": (explain, "explain why a row is an anomaly"),
+    "evaluate": (evaluate, "compare scores with labels"),
     "export": (export, "write a detector as an ONNX graph"),
-    "watch": (watch, "say when the rows of a stream are no longer like before"),
+    "watch": (watch, "report when the rows of a stream have changed"),
 }
 OLD_OPTIONS = {"--iterations": "--max-iter", "--members": "--n-estimators"}
 """Options of `nrf detect fit` as they were called in version 0.1.0."""
@@ -309,7 +314,7 @@ def _detector(show: Callable[[Schema], None], **settings: Any) -> NRFDetector:
 
 
 def _check_free(out: Path) -> None:
-    """Before training, not after: the place must be free or hold a detector."""
+    """Check, before training and not after it, that the place is free or holds a detector."""
     from nrf.detect.storage import is_free
 
     require_folder(out)

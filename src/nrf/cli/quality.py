@@ -26,18 +26,19 @@ def quality(
     """Score what a model of CIFAR-10 generates: inception score, Fréchet distance, precision and recall.
 
     Without Inception's weights the features are those of a small classifier that the project trains once, about half
-    an hour on two cores, and keeps in its cache. Such scores carry the mark -c10; compare them among themselves only.
+    an hour on two cores, and keeps in its cache. Such scores carry the suffix -c10; compare them only with each other.
 
     Example: nrf quality runs/cifar --draws 1 --out scores.json
 
     Args:
         folder: Folder of the run.
-        samples: Images of a draw.
-        draws: Draws of so many images each. The inception score is mean and standard deviation over them, Fréchet
-            distance, precision and recall are of the first. 10 of 5,000 is the paper's protocol, 1 is a tenth of it.
-        revise: Revise them with the sampler of the training.
+        samples: Images per draw.
+        draws: Number of draws. The inception score is given as mean and standard deviation over them; Fréchet distance,
+            precision and recall use the first. 10 draws of 5,000 images are the paper's protocol, 1 draw is a tenth of
+            it.
+        revise: Revise the images with the sampler of the training.
         averaged: Use the averaged weights.
-        against_training: The Fréchet distance of all draws to the training images as well.
+        against_training: Also give the Fréchet distance of all draws to the training images.
         inception_weights: File of Inception's weights, the one that torch-fidelity uses.
         out: Where to write the scores as JSON.
         seed: Seed of the draw.
@@ -45,7 +46,7 @@ def quality(
     import numpy as np
 
     from nrf.data import resolve
-    from nrf.runs.judge import judge
+    from nrf.runs.image_scorer import cifar10_scorer
     from nrf.runs.trained import TrainedModel
     from nrf.seeds import require_seed
 
@@ -57,11 +58,11 @@ def quality(
     trained = TrainedModel.load(folder, averaged=averaged)
     if trained.event_shape != (3, 32, 32):
         raise InputError(f"{folder} generates events of shape {trained.event_shape}; scores are of CIFAR-10's images")
-    by = judge(resolve("cifar10"), inception_weights, quiet=False)
-    seen = by.look_at(np.clip(trained.sample(draws * samples, seed=seed, revise=revise)[0], -1, 1))
-    found = by.scores(seen, draws) | by.precision_recall(seen[:samples])
+    scorer = cifar10_scorer(resolve("cifar10"), inception_weights, quiet=False)
+    seen = scorer.extract(np.clip(trained.sample(draws * samples, seed=seed, revise=revise)[0], -1, 1))
+    found = scorer.scores(seen, draws) | scorer.precision_recall(seen[:samples])
     if against_training:
-        found |= by.against_training(seen)
+        found |= scorer.against_training(seen)
     for name, value in found.items():
         say(f"{name:28} {value:.4g}")
     if out is not None:

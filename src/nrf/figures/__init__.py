@@ -1,4 +1,4 @@
-"""Pictures, each a function from arrays to a matplotlib figure."""
+"""Figures: each function takes arrays and returns a matplotlib figure."""
 
 from nrf.errors import needs
 

@@ -1,4 +1,4 @@
-"""Bars, scatters and maps of numbers."""
+"""Bar charts, scatter plots and heat maps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LONGEST_NAME = 32
 
 
 class Explained(Protocol):
-    """What is drawn of an explanation."""
+    """The part of an explanation that :func:`contribution_bars` draws."""
 
     @property
     def score(self) -> float: ...
@@ -29,12 +29,12 @@ class Explained(Protocol):
 
 
 def contribution_bars(explanation: Explained, title: str = "", most: int = 15) -> Figure:
-    """What each feature adds to a row's potential, as bars: to the left = makes it abnormal.
+    """Draw what each feature adds to a row's potential; bars to the left make the row less normal.
 
     Args:
-        explanation: A row explained.
-        title: Line above.
-        most: Only so many bars, of the features that add or cost most.
+        explanation: The explanation of a row.
+        title: Text before the numbers above the plot.
+        most: Largest number of bars; the features with the largest contributions are drawn.
     """
     changed = {change.feature for change in explanation.changes}
     ordered = sorted(explanation.contributions.items(), key=lambda item: (-abs(item[1]), item[0]))
@@ -59,13 +59,20 @@ def contribution_bars(explanation: Explained, title: str = "", most: int = 15) -
 
 
 def _short(name: str) -> str:
-    """A name that fits, with dollar signs that are no formulas."""
+    """A name that fits, with dollar signs escaped, so that matplotlib does not read formulas."""
     short = name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"
     return short.replace("$", r"\$")
 
 
 def grouped_bars(labels: Sequence[str], groups: Mapping[str, Sequence[float]], low: float, ylabel: str) -> Figure:
-    """Bars side by side for each label."""
+    """Draw a group of bars, side by side, for each label.
+
+    Args:
+        labels: One for each group of bars.
+        groups: Heights of the bars by legend entry, one for each label.
+        low: Lower end of the y axis; the upper end is 1.
+        ylabel: Label of the y axis.
+    """
     figure = Figure(figsize=(11, 3.2), layout="constrained")
     axis = figure.subplots()
     width = 0.8 / len(groups)
@@ -81,7 +88,14 @@ def grouped_bars(labels: Sequence[str], groups: Mapping[str, Sequence[float]], l
 
 
 def heat_map(values: Array, rows: Sequence[str], columns: Sequence[str], label: str) -> Figure:
-    """Numbers from 0.5 to 1 by row and column: what is below in the darkest colour, the best of a row in bold."""
+    """Draw a table of numbers from 0.5 to 1 as a heat map; smaller ones are darkest, the best of a row is bold.
+
+    Args:
+        values: The numbers, ``(rows, columns)``.
+        rows: Names of the rows.
+        columns: Names of the columns.
+        label: Label of the colour bar.
+    """
     figure = Figure(figsize=(0.78 * len(columns) + 2.4, 0.36 * len(rows) + 1.6), layout="constrained")
     axis = figure.subplots()
     shading = axis.imshow(values, cmap="viridis", vmin=0.5, vmax=1.0, aspect="auto")
@@ -99,7 +113,12 @@ def heat_map(values: Array, rows: Sequence[str], columns: Sequence[str], label: 
 
 
 def trade_off(points: Mapping[tuple[str, str], list[tuple[float, float]]], limit: float) -> Figure:
-    """Effective samples against excess KL, one panel for exact gradients and one for Alg. 2's."""
+    """Plot effective samples against excess KL, with one panel for exact gradients and one for Alg. 2's.
+
+    Args:
+        points: Pairs (effective samples per gradient, excess KL) by sampler and kind of gradients.
+        limit: Excess KL at which a dotted line is drawn.
+    """
     kinds = list(dict.fromkeys(kind for kind, _ in points))
     panels = list(dict.fromkeys(gradients for _, gradients in points))
     figure, axes = row_of_axes(len(panels), 5.2, 4.2)

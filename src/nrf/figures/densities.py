@@ -1,4 +1,4 @@
-"""Log-densities as they were learned beside those that are true."""
+"""Learned log-densities compared with the true ones."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from nrf.figures.style import INK, PALETTE, RED, Array, framed_axis, open_axis
 
 IN_A_ROW = 4
 PINK = "#f783ac"
-"""Of a tenth method."""
+"""Colour of a tenth method."""
 DEPTH = 8.0
-"""Nats below the highest true log-density that a map goes down to."""
+"""Range of a map's colours, in nats below the highest true log-density."""
 
 
 def calibration(pairs: Mapping[str, Mapping[str, tuple[Array, Array]]]) -> Figure:
-    """A plot a density: the learned log-density of draws against the true one, a colour a method.
+    """One plot per density: the learned log-density of draws against the true one, with one colour per method.
 
     Args:
         pairs: ``density → method → (true, learned)``.
@@ -49,8 +49,8 @@ def log_density_maps(maps: Mapping[str, Array], truth: str) -> Figure:
     """Maps of square arrays side by side, all with the colours of the true one.
 
     Args:
-        maps: By their titles, rows from below.
-        truth: Title of the true one.
+        maps: Square arrays by title; their first row is drawn at the bottom.
+        truth: Title of the true log-density.
     """
     across = min(5, len(maps))
     rows = math.ceil(len(maps) / across)

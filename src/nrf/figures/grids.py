@@ -1,4 +1,4 @@
-"""Images beside and below each other."""
+"""Grids of images."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ from nrf.figures.style import INK, Array
 
 
 def image_rows(rows: Mapping[str, Array]) -> Figure:
-    """Labelled rows of images ``(n, channels, height, width)`` with values in [0, 1]."""
+    """Draw labelled rows of images.
+
+    Args:
+        rows: Images ``(n, channels, height, width)`` with values in [0, 1], by label.
+    """
     n = max(len(images) for images in rows.values())
     figure = Figure(figsize=(0.62 * n + 1.6, 0.64 * len(rows)), layout="constrained")
     axes = figure.subplots(len(rows), n, squeeze=False)
@@ -28,7 +32,11 @@ def image_rows(rows: Mapping[str, Array]) -> Figure:
 
 
 def image_grid(images: Array) -> Figure:
-    """Images ``(rows, columns, channels, height, width)`` with values in [0, 1]."""
+    """Draw a grid of images.
+
+    Args:
+        images: ``(rows, columns, channels, height, width)`` with values in [0, 1].
+    """
     rows, columns = images.shape[:2]
     figure = Figure(figsize=(columns * 0.8, rows * 0.8))
     axes = figure.subplots(rows, columns, squeeze=False, gridspec_kw={"wspace": 0.05, "hspace": 0.05})
@@ -39,10 +47,18 @@ def image_grid(images: Array) -> Figure:
 
 
 def as_images(dataset: str, events: Array) -> Array:
-    """Events ``(…, *event)`` of a dataset as images in [0, 1]; an error where they cannot be looked at."""
+    """Convert events of a dataset to images with values in [0, 1].
+
+    Args:
+        dataset: Name of the dataset.
+        events: ``(…, *event)``.
+
+    Raises:
+        InputError: The dataset does not hold images.
+    """
     entry = DATASETS.get(dataset)
     if entry is None or entry.image_shape is None or entry.event_shape is None:
-        raise InputError(f"rows of {dataset} are no pictures; choose a file name that ends in .npz")
+        raise InputError(f"rows of {dataset} are not images; choose a file name that ends in .npz")
     lead = events.shape[: events.ndim - len(entry.event_shape)]
     images = events.reshape(*lead, *entry.image_shape)
     if len(entry.event_shape) == 3:  # convolutional pairs work in [−1, 1]

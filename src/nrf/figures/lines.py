@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from nrf.figures.style import INK, MUTED, PALETTE, RED, REVISED, Array, open_axis, row_of_axes
 
 Line = tuple[Sequence[float], Sequence[float]]
-"""x and y."""
+"""The x and y values of a line."""
 
 
 def curves(
@@ -20,7 +20,14 @@ def curves(
     log_x: bool = False,
     log_y: Sequence[str] = (),
 ) -> Figure:
-    """One small plot for each entry: ``title → (x, {label: y})``; ``log_y`` names those whose y is logarithmic."""
+    """Draw one small plot of lines per entry.
+
+    Args:
+        series: ``title → (x, {label: y})``.
+        xlabel: Label of all x axes.
+        log_x: Make all x axes logarithmic.
+        log_y: Titles of the plots whose y axis is logarithmic.
+    """
     figure, axes = row_of_axes(len(series), 4.4, 3.1)
     for axis, (title, (x, lines)) in zip(axes, series.items(), strict=True):
         for colour, (label, y) in zip(PALETTE, lines.items(), strict=False):
@@ -42,13 +49,13 @@ def epochs(
     mean: bool = False,
     ylim: tuple[float, float] | None = None,
 ) -> Figure:
-    """A plot a kind of run: a thin line for the values of each run after every epoch.
+    """Draw one plot per kind of run, with a thin line for each run: its value after every epoch.
 
     Args:
         runs: Values of each run, by kind.
-        ylabel: What they are.
+        ylabel: Label of the y axis.
         mean: Draw a thick line for the mean over the runs, up to the end of the shortest.
-        ylim: Ends of the axis.
+        ylim: Limits of the y axis.
     """
     figure, axes = row_of_axes(len(runs), 3.4, 3.2, sharey=True)
     for axis, (title, lines) in zip(axes, runs.items(), strict=True):
@@ -65,12 +72,12 @@ def epochs(
 
 
 def families(plots: Mapping[str, Mapping[str, Mapping[str, Line]]], xlabel: str, width: float = 5.2) -> Figure:
-    """A plot a metric: a colour a method, full and dashed lines for its kinds.
+    """Draw one plot per metric, with one colour per method and solid and dashed lines for its two kinds.
 
     Args:
         plots: ``metric → method → kind → (x, y)``.
-        xlabel: What x is.
-        width: Of each plot, in inches.
+        xlabel: Label of all x axes.
+        width: Width of each plot, in inches.
     """
     figure, axes = row_of_axes(len(plots), width, 3.6)
     for axis, (metric, methods) in zip(axes, plots.items(), strict=True):
@@ -84,7 +91,13 @@ def families(plots: Mapping[str, Mapping[str, Mapping[str, Line]]], xlabel: str,
 
 
 def bands(runs: Mapping[str, tuple[Sequence[int], Array]], floor: float, ylabel: str) -> Figure:
-    """Mean and one standard deviation over runs for each method, and the floor; what is ours is dashed."""
+    """Draw the mean and one standard deviation over runs for each method, and a floor.
+
+    Args:
+        runs: Iterations, and values ``(runs, iterations)``, by method; a method with a comma in its name is dashed.
+        floor: The value of perfect draws, drawn as a dotted line.
+        ylabel: Label of the y axis.
+    """
     figure = Figure(figsize=(9.5, 5), layout="constrained")
     axis = figure.subplots()
     for colour, (name, (x, y)) in zip(PALETTE, runs.items(), strict=False):
@@ -99,11 +112,11 @@ def bands(runs: Mapping[str, tuple[Sequence[int], Array]], floor: float, ylabel:
 
 
 def evidence(rows: Sequence[int], lines: Mapping[str, Sequence[float]], level: float, alarm: int | None) -> Figure:
-    """Evidence of drift over the rows of a stream, as powers of ten, and where it raises an alarm.
+    """Draw evidence of drift over the rows of a stream, as powers of ten, and where it raises an alarm.
 
     Args:
-        rows: Numbers of rows.
-        lines: By name, logarithms to base 10 at those rows; the first line is thicker.
+        rows: Row numbers.
+        lines: Base-10 logarithms of the evidence at those rows, by name; the first line is thicker.
         level: An alarm is raised at 1/level.
         alarm: The row of the first alarm, if there was one.
     """

@@ -14,21 +14,21 @@ from matplotlib.figure import Figure
 from nrf.figures.style import DATA, GENERATED, INK, MUTED, PALETTE, RED, REVISED, VIOLET, Array, framed_axis
 
 Grid = tuple[Array, Array, Array]
-"""Two coordinates, and the potential there."""
+"""The two coordinates, and the potential at each grid point."""
 KINDS = {"generation": GENERATED, "revision": REVISED, "long chains": VIOLET}
 LIMIT = 6.0
 IN_A_BAND = 6
 SIDE = 1.7
-"""Of a small panel, in inches."""
+"""Side of a small panel, in inches."""
 
 
 def field_panels(clouds: Mapping[str, Array], field: str, grid: Grid, means: Array, subtitles: Sequence[str]) -> Figure:
-    """The panels of the paper's toy figure: the data, samples of several kinds, and the map of a field.
+    """Draw the panels of the paper's toy figure: the data, samples of several kinds, and the map of a field.
 
     Args:
-        clouds: Training points and at most three kinds of samples, by title; they have the colours of their place.
+        clouds: Training points and at most three kinds of samples, by title; colours go by their order.
         field: Title of the map.
-        grid: Its coordinates and values.
+        grid: Coordinates and values of the map.
         means: Centres of the modes, drawn in red on the map.
         subtitles: A line below each title.
     """
@@ -50,14 +50,24 @@ def field_panels(clouds: Mapping[str, Array], field: str, grid: Grid, means: Arr
 
 @dataclass(frozen=True)
 class Panel:
-    """A method's samples by kind, and its potential on a grid."""
+    """A method's samples by kind, and its potential on a grid.
+
+    Args:
+        samples: Points ``(n, 2)`` by kind.
+        grid: The potential on a grid.
+    """
 
     samples: Mapping[str, Array]
     grid: Grid
 
 
 def method_panels(panels: Mapping[str, Panel], means: Array) -> Figure:
-    """A column a kind of sample: the samples above, the potential they belong to below; in bands of a few columns."""
+    """Draw one column per kind of sample: the samples above, the potential they belong to below.
+
+    Args:
+        panels: Samples and potential by method; columns are wrapped after a few.
+        means: Centres of the modes, drawn in red on the potentials.
+    """
     columns = [(name, kind, panel) for name, panel in panels.items() for kind in panel.samples]
     across, bands = min(IN_A_BAND, len(columns)), math.ceil(len(columns) / IN_A_BAND)
     figure = Figure(figsize=(SIDE * across, (2 * SIDE + 0.5) * bands), layout="constrained")
@@ -78,7 +88,7 @@ def method_panels(panels: Mapping[str, Panel], means: Array) -> Figure:
 
 
 def _potential_map(axis: Any, grid: Grid, means: Array, n_levels: int, size: float) -> Any:
-    """Far from the data u falls without bound; the map is about the modes, so its colours start at a quantile."""
+    """Draw a potential; far from the data it falls without bound, so the colours start at a quantile."""
     xs, ys, u = grid
     levels = np.linspace(np.quantile(u, 0.15), u.max() + 1e-6, n_levels)
     shading = axis.contourf(xs, ys, u, levels=levels, cmap="viridis", extend="min")
@@ -87,7 +97,11 @@ def _potential_map(axis: Any, grid: Grid, means: Array, n_levels: int, size: flo
 
 
 def points(clouds: Mapping[str, Array]) -> Figure:
-    """Two-dimensional points in one plot."""
+    """Draw two-dimensional points in one plot.
+
+    Args:
+        clouds: Points ``(n, 2)`` by label.
+    """
     figure, axis = _square()
     for colour, (label, cloud) in zip(PALETTE, clouds.items(), strict=False):
         axis.scatter(cloud[:, 0], cloud[:, 1], s=5, c=colour, linewidths=0, alpha=0.8, label=label)
@@ -97,7 +111,12 @@ def points(clouds: Mapping[str, Array]) -> Figure:
 
 
 def paths(lines: Array, backdrop: Array) -> Figure:
-    """Two-dimensional paths ``(paths, steps, 2)`` over a cloud."""
+    """Draw two-dimensional paths over a cloud of points.
+
+    Args:
+        lines: ``(paths, steps, 2)``.
+        backdrop: The points, ``(n, 2)``.
+    """
     figure, axis = _square()
     axis.scatter(backdrop[:, 0], backdrop[:, 1], s=4, c=MUTED, linewidths=0)
     colours = matplotlib.colormaps["viridis"](np.linspace(0, 0.9, len(lines)))

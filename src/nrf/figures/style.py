@@ -1,4 +1,4 @@
-"""What all figures have in common: colours, quiet axes, and how one becomes a file."""
+"""The common style of all figures: colours, axes, and writing to a file."""
 
 from __future__ import annotations
 
@@ -18,17 +18,26 @@ Array = NDArray[np.floating]
 INK, DATA, GENERATED, REVISED, MUTED = "#1f2933", "#52606d", "#d9822b", "#0b7285", "#cbd2d9"
 VIOLET, RED = "#862e9c", "#e03131"
 PALETTE = (REVISED, GENERATED, DATA, VIOLET, "#b08900", "#2b8a3e", "#c92a2a", "#4dabf7")
-"""One colour after the other, where several things are compared."""
+"""Colours of compared series, in order."""
 
 
 def save(figure: Figure, path: Path | str) -> None:
-    """Write a PNG."""
+    """Write a figure to a PNG file.
+
+    Args:
+        figure: The figure.
+        path: The file.
+    """
     with replaced(Path(path)) as partial:
         figure.savefig(partial, dpi=130, bbox_inches="tight")
 
 
 def as_data_uri(figure: Figure) -> str:
-    """A PNG as text, for a page that needs no other file."""
+    """Encode a figure as a PNG data URI, to embed it in a page.
+
+    Args:
+        figure: The figure.
+    """
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=130, bbox_inches="tight")
     return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
@@ -41,13 +50,13 @@ def row_of_axes(n: int, width: float, height: float, *, sharey: bool = False) ->
 
 
 def open_axis(axis: Any, **grid: Any) -> None:
-    """A thin grid, and no box around it."""
+    """Give an axis a thin grid, without a box around it."""
     axis.grid(color=MUTED, linewidth=0.5, alpha=0.6, **grid)
     axis.spines[["top", "right"]].set_visible(False)
 
 
 def framed_axis(axis: Any) -> None:
-    """A thin frame without numbers."""
+    """Give an axis a thin frame without numbers."""
     axis.set(xticks=[], yticks=[])
     for spine in axis.spines.values():
         spine.set_color(MUTED)

@@ -17,7 +17,6 @@ from nrf.reproduce.gmm.experiment import Mixture
 from nrf.reproduce.kddcup.ablation import KDDAblation
 from nrf.reproduce.kddcup.experiment import KDDCup
 from nrf.reproduce.monitoring.experiment import Drift
-from nrf.reproduce.one_class.ablation import ImageAblation
 from nrf.reproduce.one_class.experiment import OneClass
 from nrf.reproduce.runner.experiment import Experiment
 from nrf.reproduce.runner.record import Record
@@ -30,8 +29,6 @@ EXPERIMENTS: dict[str, Experiment[Any]] = {
     "kddcup-ablation": KDDAblation(),
     "mnist-one-class": OneClass("mnist-one-class"),
     "cifar10-one-class": OneClass("cifar10-one-class"),
-    "mnist-ablation": ImageAblation("mnist-ablation"),
-    "cifar10-one-class-ablation": ImageAblation("cifar10-one-class-ablation"),
     "cifar10-generation": Generation("cifar10-generation"),
     "ablation": Generation("ablation"),
     "generation-rates": Generation("generation-rates"),
@@ -57,8 +54,6 @@ PAPER: dict[str, str] = {
 
 OURS: dict[str, str] = {
     "kddcup-ablation": "what steadies training on KDDCUP",
-    "mnist-ablation": "what `best` is for one-class MNIST",
-    "cifar10-one-class-ablation": "what `best` is for one-class CIFAR-10",
     "generation-rates": "learning rates of inclusive-NRF and SNGAN for a short run on CIFAR-10",
     "mnist-generation": "the paper's ablation on MNIST with five seeds, and noise levels as generators",
     "density": "what is learned of densities that are known",

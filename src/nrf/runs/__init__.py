@@ -1,4 +1,4 @@
-"""Training a preset, and what has been trained. Its modules are loaded on first use: ``nrf.runs.spec.DataConfig``."""
+"""Train presets, and use the trained models. Its modules are loaded on first use: ``nrf.runs.spec.DataConfig``."""
 
 from __future__ import annotations
 

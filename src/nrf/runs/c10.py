@@ -19,7 +19,7 @@ from nrf.training import checkpoint as ckpt
 from nrf.training.classify import ClassifierTraining, fit_classifier
 
 LEAST_ACCURACY = 0.85
-"""Of CIFAR-10's: below this its features are not worth a score."""
+"""Least accuracy of the CIFAR-10 classifier: with a lower one its features give no useful scores."""
 LEAST_ACCURACY_MNIST = 0.98
 FILE = "c10-classifier-1.safetensors"
 FILE_MNIST = "mnist-classifier-1.safetensors"
@@ -36,7 +36,7 @@ class ClassifierConfig:
 
 
 def train_classifier(splits: Splits, config: ClassifierConfig, *, quiet: bool = False) -> tuple[Classifier, float]:
-    """A trained classifier and its share of right answers on the test images."""
+    """Train a classifier; returns it and its accuracy on the test images."""
     if splits.train_labels is None or splits.test is None or splits.test_labels is None:
         raise InputError(f"{splits.name} lacks labels or test images; a classifier needs both")
     labels = torch.from_numpy(np.asarray(splits.train_labels)).long()
@@ -49,13 +49,13 @@ def train_classifier(splits: Splits, config: ClassifierConfig, *, quiet: bool = 
 
 @torch.no_grad()
 def accuracy(network: Classifier, images: Tensor, labels: np.ndarray) -> float:
-    """Share of right answers."""
+    """Share of images that are classified correctly."""
     found = torch.cat([network(part)[1].argmax(1) for part in torch.split(images, 500)])
     return float((found.numpy() == labels).mean())
 
 
 def c10_classifier(folder: Path | str | None = None, *, quiet: bool = False) -> Classifier:
-    """The classifier from the cache folder; trained there first, where it is not yet (about half an hour on two cores).
+    """The classifier from the cache folder; trained first if it is not there (half an hour on two cores).
 
     Args:
         folder: In place of the cache folder.
@@ -70,7 +70,7 @@ MNIST = ClassifierConfig(
 
 
 def mnist_classifier(folder: Path | str | None = None, *, quiet: bool = False) -> Classifier:
-    """The same of MNIST: of images ``(n, 1, 28, 28)`` in [−1, 1]; two minutes on one core.
+    """The classifier of MNIST images ``(n, 1, 28, 28)`` in [−1, 1]; trained first if needed (two minutes on one core).
 
     Args:
         folder: In place of the cache folder.
@@ -80,7 +80,7 @@ def mnist_classifier(folder: Path | str | None = None, *, quiet: bool = False) -
 
 
 def digit_images(splits: Splits) -> Splits:
-    """MNIST's rows in [0, 1] as the classifier takes images."""
+    """MNIST's rows in [0, 1] as images that the classifier takes."""
     assert splits.test is not None
     train, test = (2 * rows.reshape(-1, 1, 28, 28) - 1 for rows in (splits.train, splits.test))
     return replace(splits, train=train, test=test, bounds=(-1.0, 1.0))

@@ -1,9 +1,9 @@
-"""What is set after training, by rows that were held out: how much of a network stands beside its reference, and Z.
+"""Values set after training by held-out rows: the strength λ of a network beside its reference, and the normaliser Z.
 
 A field around a reference is learned with λ = 1. After the last iteration, before its checkpoint is written, the rows
-that the run watched (``train.watch_share``) choose λ, and Z is found by draws of the reference. Without watched rows λ
-stays 1. The averaged weights are a field of their own and get theirs. A run that goes on beyond its former end begins
-with λ = 1 again, so it ends with the same bits as one that was never interrupted.
+that the run watched (``train.watch_share``) choose λ, and Z is estimated from draws of the reference. Without watched
+rows λ stays 1. The averaged weights are a field of their own and get their own λ and Z. A run that goes on beyond its
+former end begins with λ = 1 again, so it ends with the same bits as one that was never interrupted.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from nrf.training import Trainer, set_aside
 
 
 def choose_by(preset: Preset, data: Tensor) -> Callable[[Trainer], Mapping[str, float]] | None:
-    """What a trainer does at its end; None where there is no reference that could be drawn from.
+    """The function that a trainer calls at its end; None if there is no reference that can be sampled.
 
     Args:
         preset: What is trained.
@@ -31,8 +31,8 @@ def choose_by(preset: Preset, data: Tensor) -> Callable[[Trainer], Mapping[str, 
 
     Returns:
         A function that sets λ and Z, and returns ``strength``, with held-out rows also ``strength_gain`` (nats per
-        held-out row over the reference alone) and ``strength_gain_error``, and the same of averaged weights with
-        ``averaged_`` in front. Of replicas these are means.
+        held-out row over the reference alone) and ``strength_gain_error``, and the same for averaged weights with the
+        prefix ``averaged_``. For replicas these are means.
     """
     if not isinstance(preset.potential, Referenced) or isinstance(preset.potential.reference, NoReference):
         return None
@@ -78,7 +78,7 @@ def _chosen(preset: Preset, module: nn.Module, watched: Tensor | None, data: Ten
 
 
 def _replica(preset: Preset, stacked: nn.Module, i: int, data: Tensor) -> AnyReferenced:
-    """One model of several, by itself."""
+    """One model of several, as a model of its own."""
     alone, _ = preset.networks(tuple(data.shape[1:]), preset.seeds[i])
     alone = alone.to(data.device)
     with torch.no_grad():

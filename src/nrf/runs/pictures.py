@@ -21,31 +21,31 @@ from nrf.runs.trained import TrainedModel
 from nrf.training import RunFolder, Trainer
 
 SIDE = 8
-"""Images each way."""
+"""Images per row and per column."""
 POINTS = 1000
 
 
 class Pictures:
-    """Draws ``samples/step-….png`` in a run folder, with the first line of metrics after every so many iterations.
+    """Draws ``samples/step-….png`` in a run folder, with the first line of metrics after each interval.
 
     Args:
-        preset: Of the run, with ``train.sample_every``.
+        preset: Preset of the run; its ``train.sample_every`` is the interval, in iterations.
         folder: The run folder.
-        event_shape: Of its rows.
+        event_shape: Shape of one row.
     """
 
     def __init__(self, preset: Preset, folder: RunFolder, event_shape: Shape) -> None:
         assert preset.train.sample_every is not None
         if preset.replicas > 1:
-            raise InputError("samples are drawn of one model; leave train.sample_every or replicas out")
+            raise InputError("samples are drawn from one model; leave train.sample_every or replicas out")
         if preset.learner.generator_lr == 0 and not isinstance(preset.learner, LevelsConfig):
-            raise InputError("samples are drawn of a generator or down noise levels; leave train.sample_every out")
+            raise InputError("samples are drawn from a generator or down noise levels; leave train.sample_every out")
         if event_shape != (2,):
             figures.as_images(preset.data.name, np.zeros((1, *event_shape), np.float32))
         self.preset, self.folder, self.every = preset, folder, preset.train.sample_every
 
     def draw(self, trainer: Trainer) -> None:
-        """A picture, if it is time for one. The run's own random numbers are not touched."""
+        """Draw a picture if one is due. The run's own random numbers are not touched."""
         due = trainer.step // self.every * self.every
         path = self.folder.path / "samples" / f"step-{due:09d}.png"
         if due == 0 or path.exists() or not isinstance(trainer.learner, PairLearner):
@@ -69,7 +69,7 @@ class Pictures:
 
 
 def model_of(preset: Preset, trainer: Trainer) -> TrainedModel:
-    """A copy of the networks as they are, on the processor; averaged ones where the run keeps them."""
+    """A copy of the networks as they are, on the CPU; with averaged weights if the run keeps them."""
     found = {name: trainer.learner.modules[name] for name in ("potential", "generator")}
     if trainer.averages:
         averaged = trainer.averaged()

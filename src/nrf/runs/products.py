@@ -1,4 +1,4 @@
-"""Products of the fields of runs, in a folder of their own: which runs, their weights, and the normaliser."""
+"""Products of the fields of runs, saved in a folder: which runs, their weights, and the normaliser."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ class Expert:
     weight: float
     """The power it is raised to."""
     averaged: bool = False
-    """Whether it is the averaged weights'."""
+    """Whether to take the averaged weights."""
     replica: int = 0
-    """Which model of a run of several."""
+    """Which model of a run with several replicas."""
     step: int | None = None
-    """Which checkpoint; the newest if not given, and that one from then on."""
+    """Which checkpoint. If not given, the newest one, which is then fixed."""
 
 
 @dataclass(frozen=True)
@@ -70,16 +70,16 @@ class TrainedProduct:
     def of(cls, experts: Sequence[Expert], *, seed: int = 0, n_draws: int = 16_384) -> TrainedProduct:
         """Multiply the fields of runs, and normalise the product where that can be done.
 
-        Draws are those of the first expert's reference (or of the Gaussian beside its noise levels) that there is, half
-        of them blurred by its own spread.
+        Draws come from the first reference among the experts (or from the Gaussian beside noise levels), half of them
+        blurred by its own spread.
 
         Args:
             experts: At least one.
-            seed: Of these draws.
-            n_draws: How many.
+            seed: Seed of these draws.
+            n_draws: Number of draws.
 
         Raises:
-            InputError: The rows of the runs differ in shape, or the weights cannot be.
+            InputError: The rows of the runs differ in shape, or the weights are not allowed.
             CheckpointError: A run cannot be read.
         """
         product = cls._read(experts)
@@ -113,7 +113,7 @@ class TrainedProduct:
         Weights of networks stay where they are, so the run folders must stay, with the checkpoints of these steps.
 
         Args:
-            folder: Made if it is not there.
+            folder: Created if it does not exist.
         """
         folder = Path(folder)
         require_folder(folder)
@@ -128,7 +128,7 @@ class TrainedProduct:
         """Read what :meth:`save` wrote.
 
         Args:
-            folder: Of the product.
+            folder: Folder of the product.
 
         Raises:
             CheckpointError: There is no product, or it or one of its runs cannot be read.
@@ -157,12 +157,12 @@ class TrainedProduct:
         return np.asarray(log_density(self.field, _rows(x)).numpy())
 
     def revise(self, x: Array | Tensor, sampler: Sampler, n_steps: int, *, seed: int = 0) -> Array:
-        """Rows moved by steps of a sampler along the product."""
+        """Rows revised by steps of a sampler on the product."""
         rng = stream(require_seed(seed), "revise")
         return np.asarray(self.field.revise(_rows(x), sampler, n_steps, rng).numpy())
 
     def contributions(self, x: Array | Tensor, typical: Array | Tensor) -> Array:
-        """What each column adds to ``log p(x) − log p(typical)`` (:func:`nrf.fields.contributions`)."""
+        """How much each column adds to ``log p(x) − log p(typical)`` (:func:`nrf.fields.contributions`)."""
         return np.asarray(contributions(self.field, _rows(x), _rows(typical)).numpy())
 
 

@@ -1,4 +1,5 @@
-"""What a pair of networks is made from and trained by, and how it becomes a learner: for presets and detector alike."""
+"""The configuration of a pair of networks and its training, and how it becomes a learner; for presets and the
+detector."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from nrf.samplers import SAMPLERS, Sampler
 from nrf.seeds import DrawsFrom, stream
 from nrf.training import TrainConfig, set_aside
 
-# What may stand in a field: all that is registered.
+# A field may hold any registered class.
 if TYPE_CHECKING:
     PotentialChoice = PotentialConfig
     GeneratorChoice = Latent
@@ -64,13 +65,13 @@ class PairSpec:
         potential: nn.Module | None = None,
         generator: LatentGenerator | None = None,
     ) -> tuple[nn.Module, LatentGenerator]:
-        """Both networks for events of that shape, with the initial weights of that seed.
+        """Build both networks for events of that shape, with the initial weights of that seed.
 
         The global random state is left as it was.
 
         Args:
-            shape: Of an event.
-            seed: Of the weights.
+            shape: Shape of an event.
+            seed: Seed of the weights.
             potential: A module to copy, in place of what the configuration would build.
             generator: The same for the generator.
         """
@@ -87,7 +88,7 @@ class PairSpec:
         potential: nn.Module | None = None,
         generator: LatentGenerator | None = None,
     ) -> Learner:
-        """The learner of one replica per seed, on the device of the data, before its first update.
+        """Build the learner of one replica per seed, on the device of the data, before its first update.
 
         Args:
             data: Training rows. Some of them initialise the potential, where its configuration asks for that; never
@@ -125,7 +126,7 @@ class PairSpec:
             data_dependent_init(potential, data, self.potential.bias_spread, rng)
 
     def _learner(self, potential: nn.Module, generator: LatentGenerator, batch_size: int, seed: int) -> Learner:
-        # Channels of images have a value for each pixel, so their batch norm may do with one row.
+        # Channels of images have a value for each pixel, so their batch norm works with one row.
         normalised = [m for n in (potential, generator) for m in n.modules() if isinstance(m, nn.BatchNorm1d)]
         if normalised and batch_size < 2:
             raise InputError("batch norm needs batches of at least 2 rows; raise batch_size, or set norm to none")
@@ -141,7 +142,7 @@ class DataConfig:
     name: str
     """Dataset (see `nrf data list`)."""
     normal: int | None = None
-    """Train on this class only, the others being anomalies; all classes if not given."""
+    """Train on this class only, and take the others as anomalies; all classes if not given."""
     split: int = 0
     """Seed of the split into training and test rows, for data that have no fixed one."""
     path: Path | None = None
@@ -150,7 +151,7 @@ class DataConfig:
 
 @dataclass(frozen=True)
 class _OnData:
-    """A base of its own, so that the data come first among a preset's fields, before those of the pair."""
+    """A separate base class, so that the data come first among a preset's fields, before those of the pair."""
 
     data: DataConfig
 
@@ -193,7 +194,7 @@ def build_learner(preset: Preset, data: Tensor) -> Learner:
 
 
 def _require_fit(potential: nn.Module, generator: LatentGenerator, rows: Tensor) -> None:
-    """Modules that were not built by a configuration must map as those do."""
+    """Raise unless modules that no configuration built map shapes as built ones do."""
     if not isinstance(generator, LatentGenerator):
         raise InputError(
             f"generator must be a nrf.models.LatentGenerator, got {type(generator).__name__}; wrap your network: "

@@ -31,7 +31,7 @@ CHANGEABLE = (
     "train.sample_every",
     "data.path",
 )
-"""What may differ between a run and its resumption without making it another run."""
+"""Settings that may change when a run is resumed."""
 
 
 def stored_preset(folder: Path | str) -> tuple[str, Preset]:
@@ -68,11 +68,11 @@ def train(
         name: The preset's name, for the record.
         preset: What to train.
         out: The run folder.
-        resume: Go on with the run in the folder, if there is one.
+        resume: Continue the run in the folder, if there is one.
         device: Where to compute.
         quiet: No progress bar.
-        splits: The data, where the caller has them already.
-        on_log: Called with the trainer and the metrics of each line that is logged; True ends the sitting.
+        splits: The data, if the caller has them already.
+        on_log: Called with the trainer and the metrics of each logged line; returning True stops training there.
 
     Returns:
         The trainer, after its last iteration or where it was asked to stop.
@@ -129,7 +129,7 @@ def _train(
 
 
 def _pictures(preset: Preset, folder: RunFolder, splits: Splits) -> Pictures:
-    """What draws samples while training, which needs a package that training does not."""
+    """The object that draws samples while training, which needs a package that training does not."""
     try:
         from nrf.runs.pictures import Pictures
     except MissingPackageError as error:
@@ -144,7 +144,7 @@ def _require_same_run(folder: RunFolder, description: dict[str, Any], *, resume:
     if not resume:
         raise InputError(f"{folder.path} already holds a run; add --resume to go on with it, or choose another --out")
     name, preset = stored_preset(folder.path)
-    stored, config = to_json(preset), description["config"]  # read and written again: with fields newer than the run
+    stored, config = to_json(preset), description["config"]  # read and written again, to have fields newer than the run
     if name != description["preset"]:
         raise InputError(f"{folder.path} holds a run of preset {name!r}, not {description['preset']!r}")
     changeable = set(CHANGEABLE)

@@ -33,11 +33,11 @@ CHUNK = 100
 """Samples are drawn in whole chunks, so the first k do not depend on how many are asked for."""
 SCORE_CHUNK = 4096
 BATCHES = 10
-"""Batches that are generated at a time, where each sample has one of its own."""
+"""Number of batches that are generated at a time, where each sample needs a batch of its own."""
 
 
 OnRevised = Callable[[Mapping[str, Tensor]], object]
-"""Takes what a sampler tells about the chains of a revision, such as ``acceptance``."""
+"""Called with a sampler's diagnostics of the chains of a revision, such as ``acceptance``."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class TrainedModel:
         potential: ``u``; high = normal.
         generator: ``q(x, h)``.
         event_shape: Shape of one row.
-        step: The iteration of training that the weights are of.
+        step: The training iteration of the weights.
     """
 
     preset: Preset
@@ -71,7 +71,7 @@ class TrainedModel:
             replica: Which of the models that were trained side by side, from 0.
 
         Returns:
-            The model, on the processor and held still.
+            The model, on the CPU and with frozen parameters.
 
         Raises:
             CheckpointError: There is no checkpoint, or it cannot be read.
@@ -142,13 +142,13 @@ class TrainedModel:
         return _in_chunks(lambda rows: log_density(field, rows), x, SCORE_CHUNK, "log-density")
 
     def normaliser(self, *, seed: int = 0, n_chains: int = 500, n_between: int = 10, n_moves: int = 2) -> Normaliser:
-        """``∫ p(x) dx`` by ways that know nothing of how the field was learned: 1 if :meth:`log_density` is right.
+        """``∫ p(x) dx`` by methods that do not use how the field was learned: 1 if :meth:`log_density` is right.
 
         Args:
             seed: Seed of annealed importance sampling, or of the draws of a reference.
-            n_chains: Independent chains of the first.
-            n_between: Its densities between two noise levels.
-            n_moves: Its moves at each of them.
+            n_chains: Independent chains of annealed importance sampling.
+            n_between: Its intermediate densities between two noise levels.
+            n_moves: Its moves at each density.
 
         Returns:
             With noise levels the answer of annealed importance sampling, without them that of importance sampling from
@@ -187,7 +187,7 @@ class TrainedModel:
         Args:
             n: How many.
             seed: Seed of codes and noise.
-            revise: Revise what the generator proposes. The other arguments are about the revision.
+            revise: Revise the generator's proposals. The arguments below are about the revision.
             sampler: A sampler in place of the one of training, with all its settings.
             n_steps: Steps, in place of those of training; at each noise level, where there are any.
             temperature: Temperature, in place of the sampler's own.
@@ -217,7 +217,7 @@ class TrainedModel:
                 on_revised(found.diagnostics)
             return found.x, found.h
 
-        # At once, for too many do not fit into memory, which is better known before the work than after it.
+        # Allocated at once, so that too many samples for the memory show before the work, not after it.
         latent_dim = 0 if from_widest else self.generator.latent_dim
         xs, hs = torch.empty(n, *self.event_shape), torch.empty(n, latent_dim)
         with frozen(self.potential, self.generator):
@@ -255,9 +255,9 @@ class TrainedModel:
             n_steps: Steps.
             temperature: Temperature.
             step_size: Step size.
-            start_level: Of a field with noise levels: the one to begin at, −1 the widest. The wider it is, the less of
-                a row is kept.
-            on_revised: Takes the sampler's diagnostics.
+            start_level: For a field with noise levels: the level to begin at, −1 for the widest. The wider it is, the
+                less of a row is kept.
+            on_revised: Called with the sampler's diagnostics.
 
         Returns:
             The rows, revised.
@@ -360,7 +360,7 @@ class TrainedModel:
     def _revision(
         self, sampler: Sampler | None, n_steps: int | None, temperature: float | None, step_size: float | None
     ) -> tuple[Revision, Sampler]:
-        """Those of training, with what is given in their place."""
+        """The revision and sampler of training, with the given values in place of their own."""
         revision = self.preset.revision
         by_default = revision.n_steps if revision.sample_steps is None else revision.sample_steps
         revision = replace(revision, n_steps=by_default if n_steps is None else n_steps)
@@ -373,7 +373,7 @@ class TrainedModel:
 
 
 def _along_x(revision: Revision, sampler: Sampler, start_level: int) -> tuple[Revision, Sampler]:
-    """Both for rows that have no codes."""
+    """The revision and the sampler for rows without codes."""
     alone = sampler.along_x() if isinstance(sampler, CoopNet) else sampler
     return replace(revision, target="x", start_level=start_level), alone
 

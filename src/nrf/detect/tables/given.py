@@ -48,8 +48,7 @@ class GivenRows:
         return self.matched.frame
 
     def in_kind(self, i: int, name: str, value: Any) -> Any:
-        """A number, time or level in the type of the row's value in that column: a date, a time with a zone, a
-        duration."""
+        """A number, time or level in the type of the row's own value: a date, a time with a zone, a duration."""
         own = self.rows[i].get(name)
         if isinstance(value, dt.datetime):
             zone = own.tzinfo if isinstance(own, dt.datetime) else self.zones.get(name)

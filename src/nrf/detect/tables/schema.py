@@ -281,7 +281,7 @@ class Schema:
         return {c.name: c.decode_rounded(outputs) for c, outputs in self._split(row)}
 
     def snap(self, row: npt.ArrayLike) -> Singles:
-        """The nearest encoded row with possible values: a single level, flags 0 or 1, numbers and times rounded, and no
+        """The nearest encoded row with possible values: a single level, flags 0 or 1, rounded numbers and times, no
         novelty."""
         snapped = [output for c, outputs in self._split(row) for output in c.snap(outputs)]
         return np.array([*snapped, 0.0], dtype=np.float32)

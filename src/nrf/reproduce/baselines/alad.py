@@ -27,7 +27,7 @@ SLOPE = 0.2
 
 
 class Discriminator(nn.Module):
-    """One hidden layer over a pair of vectors, each layer spectrally normed; dropout while it trains."""
+    """One hidden layer over a pair of vectors, each layer spectrally normalised; dropout during training."""
 
     def __init__(self, first: int, second: int, width: int, dropout: float) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class Discriminator(nn.Module):
         return found
 
     def forward(self, a: Tensor, b: Tensor) -> Tensor:
-        """A logit a row, high for the true pair."""
+        """One logit per row, high for the true pair."""
         found: Tensor = self.out(self.dropout(self.features(a, b))).squeeze(1)
         return found
 
@@ -66,7 +66,7 @@ class Adversaries(nn.Module):
         self.dzz = Discriminator(latent_dim, latent_dim, width // 4, dropout)
 
     def logits(self, x: Tensor, z: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-        """Of the three true pairs, and of the three false ones."""
+        """Logits of the three true pairs, and of the three false ones."""
         code, made = self.encoder(x), self.generator(z)
         pairs = [
             self.dxz(torch.cat([x, made]), torch.cat([code, z])),
@@ -76,14 +76,14 @@ class Adversaries(nn.Module):
         return [pair[: len(x)] for pair in pairs], [pair[len(x) :] for pair in pairs]
 
 
-def told(true: list[Tensor], false: list[Tensor]) -> Tensor:
+def discriminator_loss(true: list[Tensor], false: list[Tensor]) -> Tensor:
     """The log loss of discriminators: true pairs high, false ones low."""
     return _sum(true, lambda logit: softplus(-logit)) + _sum(false, softplus)
 
 
-def fooled(true: list[Tensor], false: list[Tensor]) -> Tensor:
-    """The loss of encoder and generator: the same with the answers exchanged."""
-    return told(false, true)
+def generator_loss(true: list[Tensor], false: list[Tensor]) -> Tensor:
+    """The loss of encoder and generator: the same with the labels of the pairs exchanged."""
+    return discriminator_loss(false, true)
 
 
 def _sum(logits: list[Tensor], loss: Callable[[Tensor], Tensor]) -> Tensor:
@@ -99,7 +99,7 @@ class ALAD(NetworkBaseline):
     width: int = 128
     """Units of Dxz, Dxx and the generator's last hidden layer; the others have a half, and Dzz a quarter."""
     dropout: float = 0.2
-    """In the discriminators while they train, not in scores."""
+    """Dropout of the discriminators during training; scores have none."""
     epochs: int = 100
     batch_size: int = 64
     learning_rate: float = 1e-3
@@ -126,10 +126,10 @@ class ALAD(NetworkBaseline):
     def losses(self, batch: Tensor, rng: torch.Generator) -> list[Callable[[], Tensor]]:
         z = randn((len(batch), self.latent_dim), rng)
         nets = self.adversaries
-        return [lambda: told(*nets.logits(batch, z)), lambda: fooled(*nets.logits(batch, z))]
+        return [lambda: discriminator_loss(*nets.logits(batch, z)), lambda: generator_loss(*nets.logits(batch, z))]
 
     def loss(self, batch: Tensor, rng: torch.Generator) -> Tensor:
-        """That of the discriminators; see :meth:`losses`."""
+        """The loss of the discriminators; see :meth:`losses`."""
         return self.losses(batch, rng)[0]()
 
     @torch.no_grad()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from nrf import figures
-from nrf.reproduce.detectors.blocks import MIX, REAL, WIDE, BlockConfig, Found
+from nrf.reproduce.detectors.blocks import MIX, REAL, WIDE, BlockConfig, BlockResults
 from nrf.reproduce.detectors.standing import RANK, ranks
 from nrf.reproduce.runner.experiment import Results, Section, cell_name
 from nrf.reproduce.runner.record import Row
@@ -32,7 +32,7 @@ TEXTS = {
 
 def block_rows(block: BlockConfig, results: Results) -> list[Row]:
     """Numbers of the systems that have been through all tables at least once; ``preset`` is the block."""
-    found = Found(block, results)
+    found = BlockResults(block, results)
     rows = list[Row]()
     if not found.methods:
         return rows
@@ -54,7 +54,7 @@ def block_rows(block: BlockConfig, results: Results) -> list[Row]:
     return rows
 
 
-def _overall(found: Found, method: str) -> Row:
+def _overall(found: BlockResults, method: str) -> Row:
     """The mean over tables; its SD is over the seeds that all tables have."""
     mean = np.mean([found.values(dataset, method, "auroc").mean() for dataset in found.block.datasets])
     by_seed = found.over_tables(method, "auroc")

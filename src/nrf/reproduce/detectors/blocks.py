@@ -1,4 +1,4 @@
-"""Further tables of the comparison: real ones, mixed ones, short and wide ones. A block has systems of its own."""
+"""Further tables of the comparison: real ones, mixed ones, short and wide ones. Each block lists its own systems."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ class BlockConfig:
     methods: tuple[str, ...]
     seeds: int = 5
     slow: tuple[str, ...] = ()
-    """Systems that cost much and have fewer seeds."""
+    """Expensive systems, which have fewer seeds."""
     slow_seeds: int = 2
     large: tuple[str, ...] = ()
-    """The same of tables."""
+    """Large tables, which have fewer seeds."""
     large_seeds: int = 1
     max_rows: int | None = None
-    """At most so many rows of each part of a table."""
+    """Maximum number of rows of each part of a table."""
     short: bool = False
-    """Train hardly at all."""
+    """Train for a few steps only, to see that everything works."""
 
     def seeds_of(self, dataset: str, method: str) -> range:
-        """Those of one system on one table."""
+        """The seeds of one system on one table."""
         n = min(self.seeds, self.slow_seeds) if method in self.slow else self.seeds
         return range(min(n, self.large_seeds) if dataset in self.large else n)
 
@@ -124,12 +124,12 @@ def _slow_lines(block: BlockConfig) -> set[str]:
 
 
 def name(block: BlockConfig, dataset: str, method: str, seed: int) -> str:
-    """Of a cell."""
+    """Name of a cell."""
     return cell_name(block.name, seed, dataset, stored_as(method))
 
 
-class Found:
-    """What there is of a block's results: systems with at least one seed on all tables."""
+class BlockResults:
+    """The results of a block so far, for systems with at least one seed on all tables."""
 
     def __init__(self, block: BlockConfig, results: Results) -> None:
         self.block, self.results = block, results
@@ -141,7 +141,7 @@ class Found:
         ]
 
     def _whole_seeds(self, method: str) -> list[int]:
-        """Seeds of which no table is missing that should be there."""
+        """Seeds for which no table is missing."""
         block = self.block
         return [
             seed
@@ -165,12 +165,12 @@ class Found:
         return np.array([[self.values(d, m, number).mean() for m in self.methods] for d in self.block.datasets])
 
     def over_tables(self, method: str, number: str) -> Floats:
-        """For each seed that is there for all tables, the mean over tables."""
+        """The mean over tables, for each seed that all tables have."""
         seeds = [s for s in self.seeds[method] if all(s in self.block.seeds_of(d, method) for d in self.block.datasets)]
         return np.asarray(np.mean([self.values(d, method, number, seeds) for d in self.block.datasets], axis=0))
 
     def behind(self, method: str, margin: float) -> int | None:
-        """On how many tables it is more than so much below the best of the neighbours, on the same seeds."""
+        """On how many tables a system is more than a margin below the best neighbour method, on the same seeds."""
         rivals = [rival for rival in (*NEIGHBOURS, MEAN_OF_FIVE) if rival in self.block.methods]
         seeds = [seed for seed in self.seeds[method] if all(seed in self.seeds[rival] for rival in rivals)]
         if not rivals or any(rival not in self.methods for rival in rivals) or not seeds:

@@ -1,4 +1,4 @@
-"""CIFAR-10 generation: which runs there are, at which size, and one of them with its scores."""
+"""CIFAR-10 generation: the list of runs, their size, and how one of them is trained and scored."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from nrf.files import write_atomically
 from nrf.learners import InclusiveConfig, SNGANConfig, WGANGPConfig
 from nrf.reproduce.runner.experiment import NEVER, Deadline, cell_name
 from nrf.reproduce.runner.watch import read_curve
-from nrf.runs.judge import Judge, judge
+from nrf.runs.image_scorer import ImageScorer, cifar10_scorer
 from nrf.runs.pictures import model_of
 from nrf.runs.presets import find_preset
 from nrf.runs.spec import Preset
@@ -32,52 +32,52 @@ KINDS = ("generation", "revision")
 
 
 @dataclass(frozen=True)
-class Line:
-    """A row of the table: a method in a setting."""
+class GenerationRunSpec:
+    """The runs of one line of the table: a method in a setting."""
 
     method: str
     setting: str
     preset: str
     paper: tuple[float | None, float | None] = (None, None)
-    """Inception score and FID of the paper's full run, by Inception: of generation."""
+    """Inception score and FID of generated images in the paper's full run, by Inception."""
     paper_revision: float | None = None
-    """Inception score of revision."""
+    """The paper's inception score of revised images."""
     rates: tuple[float, float] | None = None
-    """Learning rates of potential and generator, in place of the preset's or the method's usual ones."""
+    """Learning rates of potential and generator, instead of those of the preset or the method."""
     seeds: int = 1
 
     @property
     def name(self) -> str:
-        """As tables have it."""
+        """The line's name in tables."""
         return f"{self.method}, {self.setting}" if self.setting else self.method
 
     def cell(self, seed: int = 0) -> str:
-        """Name of its cell."""
+        """Name of the cell of a seed."""
         return cell_name(self.setting, self.method, *([seed] if seed else []))
 
 
 SHORT = (4e-4, 4e-4)
-"""Learning rates for a run of an hour: of those tried the best for both methods (`nrf reproduce generation-rates`)."""
+"""Learning rates for a run of an hour: the best of those tried, for both methods (`nrf reproduce generation-rates`)."""
 GENERATION = (
-    Line("inclusive-NRF", "best", "cifar10-cnn-released", rates=SHORT, seeds=3),
-    Line("SNGAN", "best", "cifar10-cnn", rates=SHORT, seeds=3),
-    Line("inclusive-NRF", "released", "cifar10-cnn-released"),
-    Line("SNGAN", "", "cifar10-cnn", (7.58, 25.5)),
-    Line("inclusive-NRF", "paper", "cifar10-cnn", (7.54, 27.9)),
-    Line("WGAN-GP", "", "cifar10-cnn"),
+    GenerationRunSpec("inclusive-NRF", "best", "cifar10-cnn-released", rates=SHORT, seeds=3),
+    GenerationRunSpec("SNGAN", "best", "cifar10-cnn", rates=SHORT, seeds=3),
+    GenerationRunSpec("inclusive-NRF", "released", "cifar10-cnn-released"),
+    GenerationRunSpec("SNGAN", "", "cifar10-cnn", (7.58, 25.5)),
+    GenerationRunSpec("inclusive-NRF", "paper", "cifar10-cnn", (7.54, 27.9)),
+    GenerationRunSpec("WGAN-GP", "", "cifar10-cnn"),
 )
 ABLATION = (
-    Line("SGLD, L = 2", "released", "cifar10-ablation-sgld-2-released"),
-    Line("SGLD, L = 5", "released", "cifar10-ablation-sgld-5-released"),
-    Line("SGLD, L = 10", "released", "cifar10-ablation-sgld-10-released"),
-    Line("SGHMC, L = 10", "released", "cifar10-ablation-sghmc-10-released"),
-    Line("SGLD, L = 2", "paper", "cifar10-ablation-sgld-2", (7.38, None), 7.43),
-    Line("SGLD, L = 5", "paper", "cifar10-ablation-sgld-5", (7.45, None), 7.47),
-    Line("SGLD, L = 10", "paper", "cifar10-ablation-sgld-10", (7.45, None), 7.48),
-    Line("SGHMC, L = 10", "paper", "cifar10-ablation-sghmc-10", (7.47, None), 7.56),
+    GenerationRunSpec("SGLD, L = 2", "released", "cifar10-ablation-sgld-2-released"),
+    GenerationRunSpec("SGLD, L = 5", "released", "cifar10-ablation-sgld-5-released"),
+    GenerationRunSpec("SGLD, L = 10", "released", "cifar10-ablation-sgld-10-released"),
+    GenerationRunSpec("SGHMC, L = 10", "released", "cifar10-ablation-sghmc-10-released"),
+    GenerationRunSpec("SGLD, L = 2", "paper", "cifar10-ablation-sgld-2", (7.38, None), 7.43),
+    GenerationRunSpec("SGLD, L = 5", "paper", "cifar10-ablation-sgld-5", (7.45, None), 7.47),
+    GenerationRunSpec("SGLD, L = 10", "paper", "cifar10-ablation-sgld-10", (7.45, None), 7.48),
+    GenerationRunSpec("SGHMC, L = 10", "paper", "cifar10-ablation-sghmc-10", (7.47, None), 7.56),
 )
 RATES = tuple(
-    Line(method, f"{potential:g} and {generator:g}", preset, rates=(potential, generator))
+    GenerationRunSpec(method, f"{potential:g} and {generator:g}", preset, rates=(potential, generator))
     for method, preset in (("inclusive-NRF", "cifar10-cnn-released"), ("SNGAN", "cifar10-cnn"))
     for potential, generator in ((3e-4, 1e-4), (2e-4, 2e-4), (4e-4, 4e-4))
 )
@@ -85,33 +85,33 @@ RATES = tuple(
 
 @dataclass(frozen=True)
 class Size:
-    """Of a run and its scores."""
+    """Size of a run and of its scores."""
 
     width: int
     """Channels of the first convolution; the paper's networks have 64."""
     iterations: int
     minutes: float | None = None
-    """Training time of each run, scores not counted; it ends with whichever of both is reached first."""
+    """Limit of training time, without scoring; a run ends at this or at ``iterations``, whichever comes first."""
     every: int = 500
-    """Iterations between two measurements."""
+    """Iterations between two points of the curve."""
     samples: int = 5000
-    """Of a draw: for the Fréchet distance to the test images, and for an inception score."""
+    """Images per draw: for the Fréchet distance to the test images, and for an inception score."""
     draws: int = 10
-    """Draws at the end, over which the inception score is averaged; there is one at each point of a curve."""
+    """Draws at the end, over which the inception score is averaged; a point of the curve has one draw."""
     final_samples: int = 50_000
-    """Samples at the end, against all training images; none if 0."""
+    """Samples at the end for the Fréchet distance to all training images; none if 0."""
     batch_size: int = 64
     ema_decay: float = 0.995
     max_rows: int | None = None
     held_out: int = 0
-    """Training images that are not learned from and stand for the test images: for what is chosen by scores."""
+    """Training images that are held out and replace the test images, for choices made by scores."""
 
 
 @dataclass(frozen=True)
 class GenerationConfig:
-    """Which runs there are, at which size."""
+    """The runs and their size."""
 
-    lines: tuple[Line, ...]
+    lines: tuple[GenerationRunSpec, ...]
     size: Size
     inception_weights: Path | None = None
 
@@ -127,8 +127,8 @@ CONFIGS = {
 }
 
 
-def sized(size: Size, line: Line, seed: int = 0) -> Preset:
-    """A line's preset at the experiment's size, with its learner and its seed."""
+def sized(size: Size, line: GenerationRunSpec, seed: int = 0) -> Preset:
+    """A line's preset at the experiment's size, with its learner and seed."""
     preset = find_preset(line.preset)
     learner = preset.learner
     if line.method == "SNGAN":
@@ -164,14 +164,14 @@ def sized(size: Size, line: Line, seed: int = 0) -> Preset:
     )
 
 
-def kinds_of(line: Line) -> tuple[str, ...]:
-    """Kinds of samples: revised ones where revision belongs to the method."""
+def kinds_of(line: GenerationRunSpec) -> tuple[str, ...]:
+    """Kinds of samples: generated ones, and revised ones if the method has revision."""
     return KINDS[:1] if line.method in ("SNGAN", "WGAN-GP") else KINDS
 
 
 @lru_cache(maxsize=1)
 def dataset(max_rows: int | None, held_out: int = 0) -> Splits:
-    """CIFAR-10, or a part of it; with held-out training images in place of the test images where there are any."""
+    """CIFAR-10 or a part of it; held-out training images, if any, replace the test images."""
     splits = resolve("cifar10")
     if held_out:
         labels = splits.train_labels
@@ -200,9 +200,9 @@ def run_cell(
     out: Path,
     deadline: Deadline = NEVER,
 ) -> dict[str, Any]:
-    """Train one model, or go on with it, measuring as it goes: what it scored, when, and at the end."""
+    """Train one model, or continue its training: scores and times along the way, and scores at the end."""
     splits = dataset(size.max_rows, size.held_out)
-    by = judge(splits, inception_weights)
+    scorer = cifar10_scorer(splits, inception_weights)
     path = out / "curve.json"
     curve: list[Point] = read_curve(path)
     limit = float("inf") if size.minutes is None else 60 * size.minutes
@@ -212,7 +212,7 @@ def run_cell(
         if over or trainer.step % size.every == 0 or trainer.step == trainer.total:
             curve[:] = [point for point in curve if point["step"] < trainer.step]
             curve.append(
-                {"step": trainer.step, "seconds": trainer.seconds, **_scores(preset, kinds, size, by, trainer)}
+                {"step": trainer.step, "seconds": trainer.seconds, **_scores(preset, kinds, size, scorer, trainer)}
             )
             write_atomically(path, json.dumps(curve).encode())
         return over or deadline.passed()
@@ -221,27 +221,27 @@ def run_cell(
         trainer = train(preset.data.name, preset, out, resume=True, quiet=True, splits=splits, on_log=look)
         if trainer.step < trainer.total and trainer.seconds <= limit:
             deadline.end()
-    return {"curve": curve, "final": _final(kinds, size, by, TrainedModel.load(out, averaged=True))}
+    return {"curve": curve, "final": _final(kinds, size, scorer, TrainedModel.load(out, averaged=True))}
 
 
-def _scores(preset: Preset, kinds: Sequence[str], size: Size, by: Judge, trainer: Trainer) -> Point:
-    """Of averaged weights."""
+def _scores(preset: Preset, kinds: Sequence[str], size: Size, scorer: ImageScorer, trainer: Trainer) -> Point:
+    """Scores of the averaged weights."""
     model = model_of(preset, trainer)
     found: Point = {}
     for kind in kinds:
-        seen = by.look_at(_drawn(model, size.samples, revise=kind == "revision"))
-        found |= {f"{kind}: {name}": value for name, value in by.scores(seen).items()}
+        seen = scorer.extract(_drawn(model, size.samples, revise=kind == "revision"))
+        found |= {f"{kind}: {name}": value for name, value in scorer.scores(seen).items()}
     return found
 
 
-def _final(kinds: Sequence[str], size: Size, by: Judge, model: TrainedModel) -> Point:
+def _final(kinds: Sequence[str], size: Size, scorer: ImageScorer, model: TrainedModel) -> Point:
     found: Point = {}
     for kind in kinds:
         of_draws = size.draws * size.samples
-        seen = by.look_at(_drawn(model, max(of_draws, size.final_samples), revise=kind == "revision"))
-        numbers = by.scores(seen[:of_draws], size.draws) | by.precision_recall(seen)
+        seen = scorer.extract(_drawn(model, max(of_draws, size.final_samples), revise=kind == "revision"))
+        numbers = scorer.scores(seen[:of_draws], size.draws) | scorer.precision_recall(seen)
         if size.final_samples:
-            numbers |= by.against_training(seen[: size.final_samples])
+            numbers |= scorer.against_training(seen[: size.final_samples])
         found |= {f"{kind}: {name}": value for name, value in numbers.items()}
     return found
 

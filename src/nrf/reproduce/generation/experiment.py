@@ -1,7 +1,7 @@
-"""CIFAR-10 generation: inclusive-NRF beside GANs on the same networks with the same time, and the paper's ablation.
+"""CIFAR-10 generation: inclusive-NRF and GANs with the same networks and training time, and the paper's ablation.
 
-Runs are smaller than the paper's, and say so. Scores are by a named network: those of the project's own classifier
-have a mark and no number of the paper beside them.
+Runs are smaller than the paper's, and the report says so. The name of a score says which network it uses: scores by the
+project's own classifier have a suffix, and no number of the paper is put next to them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from nrf import figures
-from nrf.reproduce.generation.cells import CONFIGS, GenerationConfig, Line, kinds_of, run_cell, sized
+from nrf.reproduce.generation.cells import CONFIGS, GenerationConfig, GenerationRunSpec, kinds_of, run_cell, sized
 from nrf.reproduce.generation.paired import between
 from nrf.reproduce.runner.board import Place
 from nrf.reproduce.runner.experiment import Cell, Experiment, Outcome, Results, Section
@@ -32,7 +32,7 @@ SIDE = 6
 REVISION = "revision − generation"
 AGAINST_SNGAN = "inclusive-NRF − SNGAN, generation"
 Found = dict[int, dict[str, Any]]
-"""What cells of a line found, by seed."""
+"""Results of a line's cells, by seed."""
 
 
 class Generation(Experiment[GenerationConfig]):
@@ -114,13 +114,13 @@ def _mark(config: GenerationConfig) -> str:
     return "-c10" if config.inception_weights is None else ""
 
 
-def _of_seeds(line: Line, results: Results) -> Found:
+def _of_seeds(line: GenerationRunSpec, results: Results) -> Found:
     names = {seed: line.cell(seed) for seed in range(line.seeds)}
     return {seed: results[name] for seed, name in names.items() if name in results}
 
 
-def _rows(line: Line, found: Sequence[Mapping[str, Any]]) -> Iterator[Row]:
-    """Means over seeds; of a single one the spread of an inception score is over draws."""
+def _rows(line: GenerationRunSpec, found: Sequence[Mapping[str, Any]]) -> Iterator[Row]:
+    """Means over seeds. With a single seed, the SD of an inception score is over draws."""
     preset = line.setting or None
     first = found[0]["final"]
     for name in first:
@@ -142,8 +142,8 @@ def _rows(line: Line, found: Sequence[Mapping[str, Any]]) -> Iterator[Row]:
     yield Row.of(per_iteration, line.method, "milliseconds per iteration", preset=preset)
 
 
-def _apart(there: Mapping[Line, Found]) -> Iterator[Row]:
-    """Differences seed by seed: revision less generation, and inclusive-NRF less SNGAN of the same setting."""
+def _apart(there: Mapping[GenerationRunSpec, Found]) -> Iterator[Row]:
+    """Differences seed by seed: revision minus generation, and inclusive-NRF minus SNGAN in the same setting."""
     for line, found in there.items():
         metrics = [name.removeprefix("revision: ") for name in next(iter(found.values()))["final"]]
         metrics = [name for name in metrics if name.startswith(("IS", "FID")) and not name.endswith(" SD")]
@@ -197,7 +197,7 @@ def _text(config: GenerationConfig) -> str:
     )
 
 
-def _curves(there: Mapping[Line, Found]) -> Figure:
+def _curves(there: Mapping[GenerationRunSpec, Found]) -> Figure:
     first = {line: next(iter(found.values()))["curve"] for line, found in there.items()}
     points = next(iter(first.values()))[0]
     names = [key for key in points if key.startswith("generation: ") and "SD" not in key]
@@ -210,8 +210,8 @@ def _curves(there: Mapping[Line, Found]) -> Figure:
     return figures.families(plots, "minutes of training")
 
 
-def _grids(lines: Iterable[Line], runs: Mapping[str, Path]) -> Iterator[Section]:
-    """Samples of each run that is on this machine, revised beside generated."""
+def _grids(lines: Iterable[GenerationRunSpec], runs: Mapping[str, Path]) -> Iterator[Section]:
+    """Samples of each run that is on this machine: generated ones, then the same revised."""
     shown = {}
     for line in lines:
         if line.cell() not in runs:

@@ -1,4 +1,4 @@
-"""MNIST generation: the paper's ablation with five seeds each, paired, and fields with noise levels beside it."""
+"""MNIST generation: the paper's ablation with five paired seeds each, and fields with noise levels."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from nrf import figures
-from nrf.reproduce.generation.mnist_cells import LINES, RELEASED_STEP, STEPS, MnistLine, MnistSize, run_cell, sized
+from nrf.reproduce.generation.mnist_cells import LINES, RELEASED_STEP, STEPS, MnistRunSpec, MnistSize, run_cell, sized
 from nrf.reproduce.generation.paired import between
 from nrf.reproduce.one_class.best import unpacked
 from nrf.reproduce.runner.board import Place
@@ -34,9 +34,9 @@ REVISION = "revision − generation"
 
 @dataclass(frozen=True)
 class MnistGenerationConfig:
-    """Which runs there are, at which size."""
+    """The runs and their size."""
 
-    lines: tuple[MnistLine, ...] = LINES
+    lines: tuple[MnistRunSpec, ...] = LINES
     size: MnistSize = field(default_factory=MnistSize)
     steps: tuple[float, ...] = STEPS
 
@@ -101,10 +101,10 @@ class MnistGeneration(Experiment[MnistGenerationConfig]):
 
 
 Scores = dict[int, Mapping[str, float]]
-"""What a line scored, by seed."""
+"""Scores of a line, by seed."""
 
 
-def _by_seed(line: MnistLine, results: Results) -> Scores:
+def _by_seed(line: MnistRunSpec, results: Results) -> Scores:
     there = (seed for seed in range(line.seeds) if line.cell(seed) in results)
     return {seed: results[line.cell(seed)]["final"] | _time(results[line.cell(seed)]) for seed in there}
 
@@ -121,14 +121,14 @@ def _score_rows(scores: Mapping[str, Scores]) -> Iterator[Row]:
             values = [found[name] for found in by_seed.values()]
             row = Row.of(values, method, metric, case=kind)
             spread = f"{name} SD"
-            if len(values) == 1 and spread in next(iter(by_seed.values())):  # over draws, where there is one seed
+            if len(values) == 1 and spread in next(iter(by_seed.values())):  # over draws if there is one seed
                 row = replace(row, sd=next(iter(by_seed.values()))[spread])
             yield row
         yield Row.of([found["minutes"] for found in by_seed.values()], method, "minutes")
 
 
 def _difference_rows(scores: Mapping[str, Scores]) -> Iterator[Row]:
-    """Of seeds that both sides have, where there are at least two."""
+    """Differences over the seeds that both sides have, if there are at least two."""
     for metric in SCORES:
         for method, by_seed in scores.items():
             if f"revision: {metric}" in next(iter(by_seed.values())):
@@ -195,7 +195,7 @@ def _score_table(rows: Sequence[Row]) -> Table:
 
 
 def difference_table(rows: Sequence[Row]) -> Table:
-    """Differences with their intervals."""
+    """A table of differences with their intervals."""
     names = [REVISION, *(name for name, _, _ in PAIRS)]
     keys = list(dict.fromkeys((row.method, row.case) for row in rows if row.method in names))
     of = {(row.method, row.case, row.metric): row for row in rows}
@@ -207,7 +207,7 @@ def difference_table(rows: Sequence[Row]) -> Table:
 
 
 def step_table(rows: Sequence[Row]) -> Table:
-    """Distance and scores by step size."""
+    """A table of distance and scores by step size."""
     mine = [row for row in rows if row.method == BY_STEP and row.case is not None]
     of = {(row.case, row.metric): row.mean for row in mine}
     lines = []

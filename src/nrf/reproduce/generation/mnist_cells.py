@@ -1,4 +1,4 @@
-"""MNIST generation: which runs there are, at which size, and one of them with its scores."""
+"""MNIST generation: the list of runs, their size, and how one of them is trained and scored."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from nrf.networks import MLPGenerator
 from nrf.reproduce.one_class.best import packed
 from nrf.reproduce.runner.experiment import NEVER, Deadline, cell_name
 from nrf.reproduce.runner.watch import train_to_the_end
-from nrf.runs.judge import Judge, mnist_judge
+from nrf.runs.image_scorer import ImageScorer, mnist_scorer
 from nrf.runs.presets import find_preset
 from nrf.runs.spec import DataConfig, Preset
 from nrf.runs.trained import TrainedModel
@@ -30,26 +30,26 @@ Images = NDArray[np.float32]
 
 BOX = (0.0, 1.0)
 SHOWN = 36
-"""Images of each kind that a cell keeps for the pictures."""
+"""Images of each kind that a cell stores for the pictures."""
 RELEASED_STEP = 3e-4 / 64
-"""Of the script for CIFAR-10: 3e-4, and the gradient of the mean over a batch of 64."""
+"""Step size of the script for CIFAR-10: 3e-4 on the gradient of the mean over a batch of 64."""
 STEPS = (RELEASED_STEP, 1e-4, 1e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0)
-"""Step sizes of which one model's revision is measured; 1e-4 is the text's of the ablation."""
+"""Step sizes at which the revision of one model is measured; 1e-4 is that of the ablation in the text."""
 
 
 @dataclass(frozen=True)
-class MnistLine:
-    """A row of the table."""
+class MnistRunSpec:
+    """The runs of one line of the table: a sampler and a kind of model."""
 
     method: str
     sampler: Sampler
     n_steps: int = 10
     kind: Literal["inclusive", "levels", "distilled"] = "inclusive"
-    """Alg. 1; a field with noise levels and no generator; or that with a generator distilled from its flow."""
+    """Alg. 1; a field with noise levels and no generator; or such a field with a generator distilled from its flow."""
     seeds: int = 5
 
     def cell(self, seed: int) -> str:
-        """Name of its cell."""
+        """Name of the cell of a seed."""
         return cell_name(self.method, seed)
 
     @property
@@ -60,39 +60,39 @@ class MnistLine:
 
 SGLD_STEP = SGLD(step_size=0.02, temperature=0.0, box=BOX)
 SGHMC_STEP = SGHMC(step_size=0.01, friction=0.5, temperature=0.0, box=BOX)
-"""The step of `mnist-interpolation`. Without noise and at a friction of a half a step goes on to twice its length, so
-SGLD's is twice as long: both move an image as far."""
+"""The step of `mnist-interpolation`. Without noise and with a friction of 0.5, momentum carries a step on to twice its
+length. SGLD's step is therefore twice as long, so that both move an image equally far."""
 LINES = (
-    *(MnistLine(f"SGLD, L = {n}", SGLD_STEP, n) for n in (2, 5, 10)),
-    MnistLine("SGHMC, L = 10", SGHMC_STEP, 10),
-    MnistLine("noise levels, annealed", SGHMC(step_size=3e-3, friction=0.3), 5, "levels", seeds=1),
-    MnistLine("noise levels, distilled generator", SGHMC(step_size=3e-3, friction=0.3), 5, "distilled", seeds=1),
+    *(MnistRunSpec(f"SGLD, L = {n}", SGLD_STEP, n) for n in (2, 5, 10)),
+    MnistRunSpec("SGHMC, L = 10", SGHMC_STEP, 10),
+    MnistRunSpec("noise levels, annealed", SGHMC(step_size=3e-3, friction=0.3), 5, "levels", seeds=1),
+    MnistRunSpec("noise levels, distilled generator", SGHMC(step_size=3e-3, friction=0.3), 5, "distilled", seeds=1),
 )
 
 
 @dataclass(frozen=True)
 class MnistSize:
-    """Of a run and its scores."""
+    """Size of a run and of its scores."""
 
     iterations: int = 2000
-    """Of Alg. 1, and of a field with noise levels."""
+    """Iterations of Alg. 1, and of a field with noise levels."""
     distilled_iterations: int = 1000
-    """Of a field with its generator: the flow of each pair takes 18 gradients of the field."""
+    """Iterations of a field with a distilled generator; the flow of each pair takes 18 gradients of the field."""
     batch_size: int = 100
     samples: int = 5000
-    """Of a draw."""
+    """Images per draw."""
     draws: int = 10
     """Draws over which the inception score is averaged."""
     annealed_draws: int = 1
-    """The same of samples that come down the noise levels, which are dear."""
+    """The same for samples annealed down the noise levels, which are expensive."""
     n_levels: int = 10
-    """Noise levels."""
+    """Number of noise levels."""
     level_width: int = 16
-    """Channels of their network."""
+    """Channels of the network with noise levels."""
     max_rows: int | None = None
 
 
-def sized(size: MnistSize, line: MnistLine, seed: int) -> Preset:
+def sized(size: MnistSize, line: MnistRunSpec, seed: int) -> Preset:
     """The preset of a run, with its seed and length."""
     iterations = size.distilled_iterations if line.kind == "distilled" else size.iterations
     length: dict[str, Any] = {"epochs": None, "iterations": iterations, "batch_size": size.batch_size, "threads": 1}
@@ -107,7 +107,7 @@ def sized(size: MnistSize, line: MnistLine, seed: int) -> Preset:
         preset = replace(preset, data=DataConfig("mnist"), potential=potential)
         revision = replace(preset.revision, n_steps=line.n_steps)
     if line.kind == "distilled":
-        # A code is a draw of the widest level, so it is as long as an image.
+        # A code is a draw at the highest noise level, so it has as many numbers as an image.
         preset = replace(
             preset,
             generator=MLPGenerator(
@@ -138,9 +138,9 @@ def run_cell(
     out: Path,
     deadline: Deadline = NEVER,
 ) -> dict[str, Any]:
-    """Train, or go on with it; scores of the averaged weights at the end, and how far steps of some sizes move."""
+    """Train a model, or continue: scores of the averaged weights at the end, and how far steps of some sizes move."""
     splits = dataset(size.max_rows)
-    by = mnist_judge(splits)  # first, for it may have to be trained, and may fail
+    scorer = mnist_scorer(splits)  # first, because the classifier may have to be trained, which may fail
     trainer = train_to_the_end("mnist-generation", preset, out, deadline, splits=splits)
     model = TrainedModel.load(out, averaged=True)
     found: dict[str, Any] = {"seconds": trainer.seconds, "final": {}, "samples": {}}
@@ -149,40 +149,42 @@ def run_cell(
         dear = kind != "generation" and isinstance(preset.learner, LevelsConfig)
         draws = size.annealed_draws if dear else size.draws
         images, codes = drawn(model, draws * size.samples, revise=kind != "generation")
-        numbers = by.scores(by.look_at(images), draws)
-        numbers |= by.precision_recall(by.look_at(images[: size.samples]))
+        numbers = scorer.scores(scorer.extract(images), draws)
+        numbers |= scorer.precision_recall(scorer.extract(images[: size.samples]))
         found["final"] |= {f"{kind}: {name}": value for name, value in numbers.items()}
         found["samples"][kind] = packed(images[:SHOWN].reshape(-1, 1, 28, 28), BOX)
         first[kind] = images[: size.samples], codes[: size.samples]
     if "generation" in first:
         found["final"]["revision: distance"] = moved(first["generation"], first["revision"])
     if steps:
-        found["steps"] = by_step(model, by, size, steps)
+        found["steps"] = by_step(model, scorer, size, steps)
         found |= scale_of(model, splits, size)
     return found
 
 
-def by_step(model: TrainedModel, by: Judge, size: MnistSize, steps: Sequence[float]) -> list[dict[str, float]]:
-    """How far revision moves an image, and what becomes of the scores, by the sampler's step size."""
+def by_step(
+    model: TrainedModel, scorer: ImageScorer, size: MnistSize, steps: Sequence[float]
+) -> list[dict[str, float]]:
+    """How far revision moves an image, and the scores afterwards, for each step size of the sampler."""
     start = drawn(model, size.samples)
     found = []
     for step in steps:
         images, codes = drawn(model, size.samples, revise=True, step_size=step)
-        scores = by.scores(by.look_at(images))
+        scores = scorer.scores(scorer.extract(images))
         found.append({"step size": step, "distance": moved(start, (images, codes)), **scores})
     return found
 
 
 def moved(generated: tuple[Images, Images], revised: tuple[Images, Images]) -> float:
-    """Mean distance of images before and after revision, of those with the same code: noise in a revision is drawn from
-    the stream of the codes, so that with noise only the first images have it."""
+    """Mean distance of images before and after revision, over images with the same code: the noise of a revision is
+    drawn from the random stream of the codes, so with noise only the first images have the same one."""
     (before, h), (after, same) = generated, revised
     kept = (h == same).all(1)
     return float(np.linalg.norm(after[kept] - before[kept], axis=1).mean())
 
 
 def scale_of(model: TrainedModel, splits: Splits, size: MnistSize) -> dict[str, float]:
-    """What a distance is to be compared with: the gradient's length, and test images' distance to the nearest one."""
+    """Scales for a distance: the gradient's norm, and the distance of test images to the nearest training image."""
     assert splits.test is not None
     rows = torch.from_numpy(drawn(model, min(1000, size.samples))[0])
     slope = gradient(model.potential, rows).flatten(1).norm(dim=1).mean()
@@ -193,6 +195,6 @@ def scale_of(model: TrainedModel, splits: Splits, size: MnistSize) -> dict[str, 
 def drawn(
     model: TrainedModel, n: int, *, revise: bool = False, step_size: float | None = None
 ) -> tuple[Images, Images]:
-    """Samples as images have them, in [0, 1], and their codes."""
+    """Samples, clipped to [0, 1], and their codes."""
     images, codes = model.sample(n, revise=revise, step_size=step_size if revise else None)
     return np.clip(images, *BOX), codes

@@ -1,4 +1,4 @@
-"""Learning rates for what the mixture experiment compares with: a search that sees held-out points alone."""
+"""Learning rates for the methods that the mixture experiment compares with: a search by held-out points only."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ from nrf.runs.trained import TrainedModel
 log = logging.getLogger(__name__)
 
 SEED = 1000
-"""Of the first model of a search: none of those that are reported."""
+"""Seed of the first model of a search; no reported model has it."""
 N_SAMPLES = 5000
 CRITERION = "kernel log-likelihood of the search"
-"""Of the mixture's test points, which are not the ones that are reported, under a kernel estimate from samples."""
+"""Log-likelihood of the mixture's test points, which no reported metric uses, under a kernel estimate from samples."""
 
 
 @dataclass(frozen=True)
 class Search:
-    """Learning rates that are compared, over a shorter run of few models."""
+    """Learning rates to compare, and the shorter runs that compare them."""
 
     rates: tuple[float, ...]
-    """Of potential and generator alike."""
+    """Candidate rates, used for both potential and generator."""
     replicas: int = 2
     iterations: int = 20_000
 
 
 @dataclass(frozen=True)
-class Tried:
-    """A rate, and what the held-out points said: a number of each model; none where training was not finite."""
+class TriedRate:
+    """A rate and the criterion of each model trained with it; no values if training was not finite."""
 
     rate: float
     values: Sequence[float]
 
     def as_json(self) -> dict[str, Any]:
-        """For the cell."""
+        """JSON for the cell."""
         return {"rate": self.rate, CRITERION: list(self.values)}
 
 
@@ -56,18 +56,18 @@ def with_rate(preset: Preset, rate: float) -> Preset:
 
 
 def candidates(preset: Preset, search: Search) -> list[Preset]:
-    """What a search trains: shorter, fewer, with seeds of its own."""
+    """The presets that a search trains: shorter, with fewer models and their own seeds."""
     every = min(preset.train.log_every, search.iterations)
     length = replace(preset.train, iterations=search.iterations, log_every=every)
     shorter = replace(preset, seed=SEED, replicas=search.replicas, train=length)
     return [with_rate(shorter, rate) for rate in search.rates]
 
 
-def chosen(tried: Sequence[Tried]) -> float:
-    """The rate whose samples make held-out points most likely; the first of equals.
+def chosen(tried: Sequence[TriedRate]) -> float:
+    """The rate with the highest mean criterion; the first if several are equal.
 
     Example:
-        >>> chosen([Tried(0.1, (-3.0, -1.0)), Tried(0.2, (-1.0, -2.0)), Tried(0.3, ())])
+        >>> chosen([TriedRate(0.1, (-3.0, -1.0)), TriedRate(0.2, (-1.0, -2.0)), TriedRate(0.3, ())])
         0.2
     """
     finite = [one for one in tried if one.values]
@@ -76,8 +76,8 @@ def chosen(tried: Sequence[Tried]) -> float:
     return max(finite, key=lambda one: float(np.mean(one.values))).rate
 
 
-def search_rates(name: str, preset: Preset, search: Search, out: Path, deadline: Deadline = NEVER) -> list[Tried]:
-    """Train every candidate, or go on with it, and ask the held-out points."""
+def search_rates(name: str, preset: Preset, search: Search, out: Path, deadline: Deadline = NEVER) -> list[TriedRate]:
+    """Train every candidate, or continue its training, and measure the criterion."""
     found = []
     for rate, candidate in zip(search.rates, candidates(preset, search), strict=True):
         run = out / f"rate-{rate:g}"
@@ -85,9 +85,9 @@ def search_rates(name: str, preset: Preset, search: Search, out: Path, deadline:
             train_to_the_end(name, candidate, run, deadline)
         except NonFiniteError as error:
             log.warning("%s at a rate of %g is out of the search: %s", name, rate, error)
-            found.append(Tried(rate, ()))
+            found.append(TriedRate(rate, ()))
             continue
-        found.append(Tried(rate, tuple(_criterion(run, i, seed) for i, seed in enumerate(candidate.seeds))))
+        found.append(TriedRate(rate, tuple(_criterion(run, i, seed) for i, seed in enumerate(candidate.seeds))))
     return found
 
 

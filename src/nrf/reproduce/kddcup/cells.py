@@ -1,4 +1,4 @@
-"""KDDCUP: what one split is, and one model on it, looked at after every epoch."""
+"""KDDCUP: a split, and a model on it, measured after every epoch."""
 
 from __future__ import annotations
 
@@ -23,46 +23,46 @@ from nrf.detect.tables.texts import arrow
 from nrf.errors import InputError
 from nrf.metrics import auroc, flagged_metrics
 from nrf.reproduce.baselines import Baseline, fit_and_score
-from nrf.reproduce.runner.experiment import NEVER, Deadline, NotHere
+from nrf.reproduce.runner.experiment import NEVER, Deadline, MissingData
 from nrf.reproduce.runner.watch import AVERAGED, LAST, Curve, potential_of, synthetic, train_and_watch
 from nrf.runs.spec import Preset
 from nrf.training.batches import MOST_WATCHED
 
 WATCHED = 0.025
-"""Share of the training rows that is kept out of training, to tell how it goes."""
+"""Share of the training rows that is held out, to monitor training."""
 FLAGGED = 0.2
-"""Share of the test rows that is flagged."""
+"""Share of the test rows that is flagged as anomalous."""
 
 Scores = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
 class Split:
-    """One split: what is trained on, and the test half as distinct rows."""
+    """One split: the training rows, and the test half as distinct rows."""
 
     splits: Splits
     distinct: NDArray[np.float32]
     """Encoded distinct rows of the file."""
     test: NDArray[np.int64]
-    """Which distinct row each test row is."""
+    """Index of the distinct row of each test row."""
     labels: NDArray[np.int64]
     unseen: NDArray[np.int64]
     """Distinct rows, of different features, that are in the test half and not in the training half."""
     unseen_labels: NDArray[np.int64]
     trained: NDArray[np.int64]
-    """Which distinct row each training row is."""
+    """Index of the distinct row of each training row."""
     table: kdd.Table | None = None
-    """The parsed file; none of the released array, which is encoded already."""
+    """The parsed file; None for the released array, which is already encoded."""
 
     @cached_property
     def features(self) -> Any:
-        """The distinct rows as they stand in the file, 34 numbers and 7 categories: an Arrow table."""
+        """The distinct rows as in the file, 34 numbers and 7 categories, as an Arrow table."""
         if self.table is None:
             raise InputError(f"{self.splits.name} has encoded columns alone; the file's own are in kddcup99")
         return arrow().table(kdd.features(self.table))
 
     def numbers(self, scores: Scores) -> dict[str, float]:
-        """Metrics of a score of the distinct rows, on all test rows and on unseen ones."""
+        """Metrics on all test rows and on unseen ones, from the scores of the distinct rows."""
         found = _metrics(scores[self.test], self.labels)
         unseen = _metrics(scores[self.unseen], self.unseen_labels, share=float(self.unseen_labels.mean()))
         return found | {f"unseen {name}": value for name, value in unseen.items()}
@@ -92,7 +92,7 @@ def _distinct(rows: NDArray[np.floating]) -> tuple[NDArray[np.int64], NDArray[np
 
 @lru_cache(maxsize=1)
 def load(split: int, path: Path | None = None, max_rows: int | None = None) -> Split:
-    """The split of a seed, of the whole file or of some of its rows."""
+    """The split of a seed, from the whole file or some of its rows."""
     table, same = _table(require(kdd.DATASET, path), max_rows)
     parts = kdd.divide(table, split)
     rows, labels = kdd.scaled(table, parts.train), table.labels[parts.test]
@@ -103,7 +103,7 @@ def load(split: int, path: Path | None = None, max_rows: int | None = None) -> S
 
 @lru_cache(maxsize=1)
 def load_released(split: int, path: Path | None = None, max_rows: int | None = None) -> Split:
-    """The split of a seed of the array that was released with the paper: the same rows, in 118 columns."""
+    """The split of a seed from the array that was released with the paper: the same rows in 118 columns."""
     array, first, same = _released(require(kddcup99_released.DATASET, path), max_rows)
     parts = array.divide(split)
     labels, name = array.labels[parts.test], kddcup99_released.NAME
@@ -127,7 +127,7 @@ def _released(
 def _unseen(
     trained: NDArray[np.int64], tested: NDArray[np.int64], labels: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Contents that are tested and not trained on, once each, and their labels."""
+    """Distinct contents that are in the test rows but not in the training rows, and their labels."""
     known = set(trained.tolist())
     places, first = np.unique(tested, return_index=True)
     new = np.array([place not in known for place in places.tolist()])
@@ -138,10 +138,10 @@ def _unseen(
 
 
 def train_on(preset: Preset, split: Split, out: Path, deadline: Deadline = NEVER) -> Curve:
-    """Train on a split, or go on with it, looking at it after every epoch.
+    """Train on a split, or continue its training, with measurements after every epoch.
 
-    Besides metrics on test rows, which choose nothing but the column `oracle`, there are the run's health and how well
-    watched rows are separated from synthetic anomalies.
+    These are metrics on test rows (used for the column `oracle` only), the run's health, and how well watched rows are
+    separated from synthetic anomalies.
     """
 
     def numbers(potential: nn.Module, watched: Tensor) -> dict[str, float]:
@@ -154,16 +154,16 @@ def train_on(preset: Preset, split: Split, out: Path, deadline: Deadline = NEVER
 def detect_and_watch(
     split: Split, seed: int, epochs: int | None = None, *, encoded: bool = False, **settings: Any
 ) -> Curve:
-    """Fit a detector on the file's own columns; numbers of the model as it was after every epoch.
+    """Fit a detector to the file's own columns; metrics of the model after every epoch.
 
-    A field without a network has no epochs: then there is one line, of the fitted detector.
+    A field without a network has no epochs; then there is one point, of the fitted detector.
 
     Args:
         split: The split.
-        seed: Of the detector.
-        epochs: Passes over the rows it learns from; as many as the detector makes by default if not given.
-        encoded: Give it the 121 encoded columns instead, which it takes for numbers.
-        settings: Of the detector, in place of its defaults.
+        seed: Seed of the detector.
+        epochs: Passes over the training rows; the detector's default if not given.
+        encoded: Use the 121 encoded columns instead, all of them numbers.
+        settings: Parameters of the detector that replace its defaults.
     """
     order = np.random.default_rng(seed).permutation(len(split.trained))
     n_watched = min(MOST_WATCHED, round(WATCHED * len(order)))
@@ -197,23 +197,23 @@ def detect_and_watch(
 
 
 def run_cell(preset: Preset, split: int, max_rows: int | None, out: Path, deadline: Deadline = NEVER) -> dict[str, Any]:
-    """One model: its numbers after every epoch, on the data set that its preset names."""
+    """One model: its metrics after every epoch, on the data set that its preset names."""
     if preset.data.name != kddcup99_released.NAME:
         return {"curve": train_on(preset, load(split, max_rows=max_rows), out, deadline)}
     if search(kddcup99_released.DATASET) is None:
-        raise NotHere(f"{kddcup99_released.FILE.name} is not here; set NRF_DATA to its folder")
+        raise MissingData(f"{kddcup99_released.FILE.name} is not here; set NRF_DATA to its folder")
     return {"curve": train_on(preset, load_released(split, max_rows=max_rows), out, deadline)}
 
 
 def detector_cell(
     split: int, epochs: int | None, max_rows: int | None, settings: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """The detector: its numbers after every epoch."""
+    """The detector: its metrics after every epoch."""
     return {"curve": detect_and_watch(load(split, max_rows=max_rows), split, epochs, **(settings or {}))}
 
 
 def compared_cell(system: Baseline, split: int, max_rows: int | None) -> dict[str, Any]:
-    """One of the other systems: fitted on training rows, scored on distinct rows."""
+    """One of the compared systems, fitted to training rows; metrics of its scores of the distinct rows."""
     data = load(split, max_rows=max_rows)
     found = fit_and_score(system, data.splits.train, data.distinct, seed=split)
     numbers = data.numbers(np.asarray(found.scores, dtype=np.float32))

@@ -1,7 +1,7 @@
 """Streams for a drift monitor, cut from the rows of a table that a detector was not trained on.
 
-Calibration rows and stream are drawn from these rows without replacement, anew for each stream: so they are
-exchangeable by design, whatever the table is, and the promise must hold.
+Calibration rows and stream are drawn from these rows without replacement, anew for each stream. So they are
+exchangeable by design, whatever the table is, and the guarantee must hold.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ Floats = NDArray[np.float64]
 NUMBERS, LEVELS, DIAMONDS = "numbers", "counts and levels", "diamonds"
 TABLES = (NUMBERS, LEVELS, DIAMONDS)
 LEVEL = 0.05
-"""Of the monitors; alarms at lower levels are told by the peak of the evidence."""
+"""Level of the monitors; alarms at lower levels follow from the peak of the evidence."""
 
 
 def table_of(name: str, n: int, seed: int) -> Any:
-    """A data frame of so many rows, in random order; of the real table at most what there is."""
+    """A data frame of ``n`` rows in random order; a real table has at most its own rows."""
     with needs("reproduce", "a table of streams"):
         import pandas  # type: ignore[import-untyped]
     rng = np.random.default_rng(derive(seed, "drift", name))
@@ -71,7 +71,7 @@ class Pool(NamedTuple):
 
 @lru_cache(maxsize=2)
 def pool(name: str, n_train: int, n_pool: int, shift: float = 0.0, n_shifted: int = 0) -> Pool:
-    """Fit to some rows of a table, and score the others, of which the first columns are shifted by so many SDs."""
+    """Fit to some rows of a table and score the others, whose first columns are shifted by ``shift`` SDs."""
     rows = table_of(name, n_train + n_pool, 0)
     detector = NRFDetector(random_state=0, verbose=0).fit(rows[:n_train])
     others = rows[n_train:].reset_index(drop=True)
@@ -92,12 +92,12 @@ def calibrated_monitor(source: Pool, rows: NDArray[np.int64], *, keeps_rows: boo
     return DriftMonitor(fitted, LEVEL, seed=seed)
 
 
-def still_cell(
+def unchanged_cell(
     table: str, n_train: int, n_pool: int, n_calibration: int, length: int, first: int, streams: int, keeps_rows: bool
 ) -> dict[str, Any]:
-    """Streams that do not change: the largest evidence in each, of the score, the columns, and the naive way.
+    """Streams that do not change: the largest evidence in each, for the score, the columns and a naive monitor.
 
-    The naive way ranks each score among the calibration scores alone, and bets on that as the monitor does.
+    The naive monitor ranks each score among the fixed calibration scores only, and bets on these ranks as usual.
     """
     source = pool(table, n_train, n_pool)
     found: dict[str, list[float]] = {"score": [], "columns": [], "naive": []}
@@ -120,7 +120,7 @@ def _fixed_ranks(known: Floats, scores: Floats, seed: int) -> Floats:
     return ranks
 
 
-def moved_cell(
+def shifted_cell(
     table: str,
     n_train: int,
     n_pool: int,
@@ -131,10 +131,10 @@ def moved_cell(
     shift: float,
     n_shifted: int,
 ) -> dict[str, Any]:
-    """Streams in which the first columns move by so many standard deviations: rows from the change to the alarm.
+    """Streams whose first columns shift by ``shift`` standard deviations: rows from the change to the alarm.
 
-    A delay of None is no alarm, a negative one a false alarm. The levels are 0.01, and that of the score alone has no
-    columns to share it with.
+    A delay of None means no alarm, a negative one a false alarm. The level is 0.01; a monitor of the score alone does
+    not share it with columns.
     """
     still, moved = pool(table, n_train, n_pool), pool(table, n_train, n_pool, shift, n_shifted)
     found: dict[str, list[int | None]] = {"any": [], "score alone": []}
@@ -153,7 +153,7 @@ def moved_cell(
 
 
 def _is_right(alarms: set[int], n_shifted: int) -> bool:
-    """Whether a column that moved is named, and none that did not; columns are counted from 1."""
+    """Whether a shifted column is named, and no other; columns are counted from 1."""
     return bool(alarms) and max(alarms) <= n_shifted
 
 
@@ -180,7 +180,7 @@ def speed_cell(rows: int, n_columns: int, batch: int) -> dict[str, Any]:
 
 
 def _orders(n: int, streams: range, what: str) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """For each stream its seed, and all rows of the pool in an order of its own."""
+    """For each stream its seed, and a permutation of all rows of the pool."""
     for stream in streams:
         seed = derive(stream, "drift", what)
         yield seed, np.random.default_rng(seed).permutation(n)

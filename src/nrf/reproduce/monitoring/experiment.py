@@ -1,4 +1,4 @@
-"""What a drift monitor promises, measured: false alarms where nothing changes, and how soon a change is seen."""
+"""Measurements of drift monitors: false alarms in streams that do not change, and the delay until a change is seen."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nrf.reproduce.monitoring.cells import DIAMONDS, LEVELS, NUMBERS, moved_cell, speed_cell, still_cell
+from nrf.reproduce.monitoring.cells import DIAMONDS, LEVELS, NUMBERS, shifted_cell, speed_cell, unchanged_cell
 from nrf.reproduce.runner.experiment import Cell, Experiment, Outcome, Results, Section, cell_name
 from nrf.reproduce.runner.record import Row
 from nrf.reproduce.runner.report import Table
@@ -28,34 +28,34 @@ NEVER = -1.0
 
 
 @dataclass(frozen=True)
-class Still:
+class UnchangedStreams:
     """Streams that do not change."""
 
     table: str
     n_calibration: int
     keeps_rows: bool
-    """Whether columns are compared with the calibration rows; else with the stream's own first rows."""
+    """Whether columns are compared with the calibration rows; otherwise with the first rows of the stream."""
 
     @property
     def text(self) -> str:
-        """In a table."""
+        """Description in a table."""
         return f"{self.table}, {self.n_calibration} calibration rows" + (", kept" if self.keeps_rows else "")
 
 
 @dataclass(frozen=True)
 class DriftConfig:
-    """Which streams, and how many."""
+    """Which streams, and how many of each."""
 
-    still: tuple[Still, ...] = (
-        Still(DIAMONDS, 1000, True),
-        Still(DIAMONDS, 100, False),
-        Still(LEVELS, 100, False),
+    still: tuple[UnchangedStreams, ...] = (
+        UnchangedStreams(DIAMONDS, 1000, True),
+        UnchangedStreams(DIAMONDS, 100, False),
+        UnchangedStreams(LEVELS, 100, False),
     )
     length: int = 5000
     blocks: int = 4
-    """Cells that the streams of a kind are cut into."""
+    """Number of cells that the streams of a kind are divided into."""
     streams: int = 250
-    """In each of them."""
+    """Streams per cell."""
     shifts: tuple[float, ...] = (0.25, 0.5, 1.0)
     moved_streams: int = 200
     n_calibration: int = 1000
@@ -66,9 +66,9 @@ class DriftConfig:
     speed_rows: int = 100_000
 
 
-QUICK = DriftConfig((Still(LEVELS, 50, False),), 200, 2, 2, (1.0,), 3, 50, 150, 100, 200, 600, 2000)
+QUICK = DriftConfig((UnchangedStreams(LEVELS, 50, False),), 200, 2, 2, (1.0,), 3, 50, 150, 100, 200, 600, 2000)
 SHIFTED = {"one column": 1, "all columns": 6}
-"""Columns of the table of numbers that move."""
+"""Number of shifted columns of the table of numbers."""
 
 
 class Drift(Experiment[DriftConfig]):
@@ -90,7 +90,7 @@ class Drift(Experiment[DriftConfig]):
         still_cells = [
             Cell(
                 _still_name(still, block),
-                still_cell,
+                unchanged_cell,
                 {
                     "table": still.table,
                     **where,
@@ -117,7 +117,7 @@ class Drift(Experiment[DriftConfig]):
                     "shift": shift,
                     "n_shifted": n_shifted,
                 }
-                found.append(Cell(_moved_name(shift, what), moved_cell, settings))
+                found.append(Cell(_moved_name(shift, what), shifted_cell, settings))
         speed = {"rows": config.speed_rows, "n_columns": 10, "batch": 1000}
         return [*found, *still_cells, Cell("speed", speed_cell, speed)]
 
@@ -152,7 +152,7 @@ class Drift(Experiment[DriftConfig]):
         return Outcome(rows, sections, [(f"{max(together):.3f}", text)] if together else [])
 
 
-def _still_name(still: Still, block: int) -> str:
+def _still_name(still: UnchangedStreams, block: int) -> str:
     return cell_name("still", still.table, still.n_calibration, "kept" if still.keeps_rows else "stream", block)
 
 
@@ -160,8 +160,8 @@ def _moved_name(shift: float, what: str) -> str:
     return cell_name("moved", f"{shift:g}", what)
 
 
-def _false_alarms(still: Still, peaks: Mapping[str, Sequence[float]]) -> list[Row]:
-    """Score and columns have half of the level each; alone they have all of it."""
+def _false_alarms(still: UnchangedStreams, peaks: Mapping[str, Sequence[float]]) -> list[Row]:
+    """Score and columns have half of the level each; either of them alone has all of it."""
     score, columns, naive = (np.array(peaks[name]) for name in ("score", "columns", "naive"))
     whole = np.log10(2)
     evidence = {
@@ -236,7 +236,7 @@ def false_alarm_table(rows: Sequence[Row]) -> Table:
 
 
 def delay_table(rows: Sequence[Row]) -> Table:
-    """A line for each change."""
+    """A line for each shift."""
     by = {(row.method, row.metric, row.case): row for row in rows}
     lines = []
     for case in dict.fromkeys(row.case for row in rows if row.metric == NAMED):

@@ -1,7 +1,7 @@
-"""One-class MNIST and CIFAR-10: the paper's big detection table, as a user would have met it.
+"""One-class MNIST and CIFAR-10: the paper's large detection table, with models chosen as a user could choose them.
 
-A matrix of runs, class by class: our models looked at after every epoch, and the systems they are compared with. It can
-be summarised at any time; what is missing is computed at the next call.
+A matrix of runs, class by class: our models, measured after every epoch, and the systems they are compared with. It can
+be summarised at any time; missing runs are computed at the next call.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from nrf.reproduce.baselines.ours import detector_defaults, field_defaults
-from nrf.reproduce.one_class.best import ANSWERS_ALONE, CONTROLS, KEPT, Best, detector_cell
+from nrf.reproduce.one_class.best import CLASSIFIER_ALONE, CONTROLS, KEPT, FeatureConfig, detector_cell
 from nrf.reproduce.one_class.cells import COMPARED, TRAINED, compared_cell, run_cell, systems
-from nrf.reproduce.one_class.matrix import CONFIGS, UNTRAINED, Line, OneClassConfig, curves_of, sized
+from nrf.reproduce.one_class.matrix import CONFIGS, UNTRAINED, OneClassConfig, OneClassRunSpec, curves_of, sized
 from nrf.reproduce.one_class.paper import METHODS, NAMES, quoted, quoted_mean
 from nrf.reproduce.one_class.sections import curves, pictures
 from nrf.reproduce.runner.board import Place
@@ -27,9 +27,9 @@ from nrf.reproduce.runner.watch import COLUMNS, chosen, values_of
 
 METRICS = ("AUROC", "average precision")
 DEFAULTS = {"defaults": detector_defaults(5000, 40)}
-"""Of an inclusive field."""
+"""Defaults of an inclusive field, on which the cells depend."""
 SYSTEMS = tuple(name for name in METHODS if name in COMPARED)
-"""What the paper compares itself with."""
+"""Systems that the paper compares itself with."""
 
 
 class OneClass(Experiment[OneClassConfig]):
@@ -106,7 +106,7 @@ class OneClass(Experiment[OneClassConfig]):
         return Outcome(rows, sections, headline)
 
 
-def quick(settings: Best) -> Best:
+def quick(settings: FeatureConfig) -> FeatureConfig:
     """Settings of the detector for a quick experiment."""
     epochs = min(settings.turn_epochs, 1)
     return replace(settings, components=5, members=1, iterations=5, width=4, turn_epochs=epochs)
@@ -136,7 +136,7 @@ def _compared_rows(config: OneClassConfig, results: Results) -> Iterator[Row]:
     best = config.detectors[0]
     keys = {label: best.cell(label, 0) for label in range(config.classes)}
     controls = {label: results[key]["controls"] for label, key in keys.items() if key in results}
-    for name in (*CONTROLS, ANSWERS_ALONE):
+    for name in (*CONTROLS, CLASSIFIER_ALONE):
         for metric in METRICS:
             by_class = {label: [found[name][metric]] for label, found in controls.items() if name in found}
             yield from _rows(config, name, metric, by_class, None, None, None)
@@ -151,7 +151,7 @@ def _compared_rows(config: OneClassConfig, results: Results) -> Iterator[Row]:
 
 
 def _quoted_rows(config: OneClassConfig, method: str, name: str, column: str | None) -> Iterator[Row]:
-    """What the paper has, under a name of its own, of a method that we have no number of."""
+    """The paper's numbers, under its own name, for a method that we have no results of."""
     values = quoted(config.dataset, name)
     for label, (mean, sd) in enumerate(values[: config.classes]):
         yield Row(method, "AUROC", mean, sd, case=NAMES[config.dataset][label], column=column, quoted=True)
@@ -167,7 +167,7 @@ def _rows(
     preset: str | None,
     column: str | None,
 ) -> Iterator[Row]:
-    """A row a class, and one for their mean where no class is missing; ``paper`` is the method's name there."""
+    """A row per class, and their mean if no class is missing; ``paper`` is the method's name in the paper."""
     for label, values in by_class.items():
         beside = None if paper is None else quoted(config.dataset, paper)[label]
         case = NAMES[config.dataset][label]
@@ -180,8 +180,8 @@ def _rows(
         yield Row.of(means, method, metric, preset=preset, column=column, paper=(mean, None))
 
 
-def _methods(config: OneClassConfig) -> dict[str, Line]:
-    """What is compared with, by name, and the line whose networks an untrained control has."""
+def _methods(config: OneClassConfig) -> dict[str, OneClassRunSpec]:
+    """Compared systems by name, each with the line whose networks an untrained control uses."""
     return {name: config.pairs[0] for name in COMPARED} | config.untrained
 
 
@@ -206,7 +206,7 @@ def _table(config: OneClassConfig, rows: Sequence[Row], *, ours: bool) -> Table:
     return Table(header, [[case or "mean", *(part.get(case, "") for part in parts)] for case in cases])
 
 
-def _features(best: Best) -> str:
+def _features(best: FeatureConfig) -> str:
     network = f"a network that has learned to tell rotated images in {best.turn_epochs} epochs"
     what = f"features of {network}" if best.turn_epochs else "the pixels"
     seen = f"{best.components} principal components of {what} and the length of the rest"
@@ -241,7 +241,7 @@ def _text(config: OneClassConfig) -> str:
 
 
 def _lengths(config: OneClassConfig) -> str:
-    """Epochs of every kind of pair, and what is smaller than the preset's."""
+    """Epochs of every kind of pair, and its width if narrower than the preset's."""
     found = {}
     for line in config.pairs:
         narrow = f", {line.width} channels" if line.width is not None else ""

@@ -1,4 +1,4 @@
-"""One-class images: AUROC against epochs, typical and untypical images, and anomalies pulled to normal."""
+"""One-class images: AUROC against epochs, typical and untypical images, and anomalies revised towards normal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from nrf import figures
 from nrf.reproduce.one_class.best import unpacked
 from nrf.reproduce.one_class.cells import load
-from nrf.reproduce.one_class.matrix import Line, OneClassConfig, curves_of
+from nrf.reproduce.one_class.matrix import OneClassConfig, OneClassRunSpec, curves_of
 from nrf.reproduce.one_class.paper import NAMES
 from nrf.reproduce.runner.experiment import Results, Section
 from nrf.reproduce.runner.watch import values_of
@@ -29,7 +29,7 @@ PULLED_TEXT = (
 
 
 def curves(config: OneClassConfig, results: Results) -> Iterator[Section]:
-    """AUROC after every epoch, a thin line a run and a thick one for their mean."""
+    """AUROC after every epoch: a thin line per run and a thick one for their mean."""
     runs = {line: curves_of(config, results, line) for line in config.lines}
     runs = {line: found for line, found in runs.items() if found}
     if not runs:
@@ -44,7 +44,7 @@ def curves(config: OneClassConfig, results: Results) -> Iterator[Section]:
 
 
 def pictures(config: OneClassConfig, results: Results) -> Iterator[Section]:
-    """The most and least typical test images of some classes, and anomalies on their way to normal."""
+    """The most and least typical test images of some classes, and anomalies as they are revised towards normal."""
     typical: dict[str, Images] = {}
     pulled: dict[str, Images] = {}
     for label, (result, images) in _first_classes(config, config.detectors[0], results).items():
@@ -68,9 +68,9 @@ def pictures(config: OneClassConfig, results: Results) -> Iterator[Section]:
 
 
 def _first_classes(
-    config: OneClassConfig, line: Line, results: Results, key: str = "typical"
+    config: OneClassConfig, line: OneClassRunSpec, results: Results, key: str = "typical"
 ) -> dict[int, tuple[dict[str, Any], Images]]:
-    """Of the first classes whose cell has that key: the cell of a line, and the test images in [0, 1]."""
+    """For the first classes whose cell has that key: the line's cell, and the test images in [0, 1]."""
     cells = {label: results.get(line.cell(label, 0), {}) for label in range(config.classes)}
     there = [label for label, cell in cells.items() if key in cell][:SHOWN_CLASSES]
     found = {}

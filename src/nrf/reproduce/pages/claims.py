@@ -1,4 +1,4 @@
-"""What the paper claims, and what the records say of it. A claim whose rows are not there yet is "not run yet"."""
+"""The paper's claims, and what the records say about them. A claim without rows in a record is "not run yet"."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nrf.reproduce.gmm.experiment import BETTER_BY_REVISION
 from nrf.reproduce.kddcup.experiment import ARRAY, MOMENTUM_GAIN
 from nrf.reproduce.pages.image_claims import by_class, detection, generation
 from nrf.reproduce.pages.records import Records, Rows
-from nrf.reproduce.pages.verdicts import Difference, Line, fewer, line, not_run, verdict
+from nrf.reproduce.pages.verdicts import ClaimLine, Difference, claim_line, fewer, not_run, verdict
 from nrf.reproduce.runner.report import Table
 
 MODES, REALISTIC = "covered modes", "realistic ratio"
@@ -38,7 +38,7 @@ def claims(records: Records) -> Table:
 # ------------------------------------------------------------------------------------------------------------ mixture
 
 
-def _generators(rows: Rows) -> Iterator[Line]:
+def _generators(rows: Rows) -> Iterator[ClaimLine]:
     place = {"case": "generation, last weights"}
     for other in ("exclusive-NRF", "GAN", "WGAN-GP"):
         claim = f"The generator of inclusive-NRF covers more modes than {other}."
@@ -51,10 +51,10 @@ def _generators(rows: Rows) -> Iterator[Line]:
                 continue
             smaller = _shorter(rows, "inclusive-NRF", ours) or _shorter(rows, other, theirs)
             what = f"covered modes, {one.n} models each"
-            yield line(claim, where, Difference.between(one, two), what, "+.2f", smaller=smaller)
+            yield claim_line(claim, where, Difference.between(one, two), what, "+.2f", smaller=smaller)
 
 
-def _revision(rows: Rows) -> Iterator[Line]:
+def _revision(rows: Rows) -> Iterator[ClaimLine]:
     for setting in ("released", WHOLE, "best", "paper", METROPOLIS):
         found = {metric: _revised(rows, setting, metric) for metric in (MODES, REALISTIC)}
         for metric, gain in found.items():
@@ -63,11 +63,11 @@ def _revision(rows: Rows) -> Iterator[Line]:
                 yield not_run(claim, f"mixture, `{setting}`", "gmm")
                 continue
             form, smaller = "+.2f" if metric == MODES else "+.3f", _shorter(rows, "inclusive-NRF", setting)
-            yield line(claim, f"mixture, `{setting}`", gain, f"{metric}, {gain.n} models", form, smaller=smaller)
+            yield claim_line(claim, f"mixture, `{setting}`", gain, f"{metric}, {gain.n} models", form, smaller=smaller)
 
 
 def _revised(rows: Rows, setting: str, metric: str) -> Difference | None:
-    """What revision gains: by model where the record has that."""
+    """What revision gains: paired by model if the record has that."""
     paired = rows.find("inclusive-NRF", BETTER_BY_REVISION[metric], preset=setting, case="last weights")
     if paired is not None:
         return Difference.of_pairs(paired)
@@ -83,7 +83,7 @@ def _shorter(rows: Rows, method: str, setting: str) -> bool:
     return rows.get(method, "iterations", preset=setting).mean < LENGTH
 
 
-def _likelihood(rows: Rows) -> Iterator[Line]:
+def _likelihood(rows: Rows) -> Iterator[ClaimLine]:
     fitted, where = "log-likelihood, temperature fitted", "mixture, `released`, one temperature fitted for each"
     for other in ("exclusive-NRF", "CD"):
         claim = f"The potential of inclusive-NRF follows the data's density better than that of {other}."
@@ -95,7 +95,7 @@ def _likelihood(rows: Rows) -> Iterator[Line]:
         what = f"nats per held-out point, {pair[0].n} models each"
         what += f", {other} after {length:,.0f} iterations" if length < LENGTH else ""
         smaller = length < LENGTH or _shorter(rows, "inclusive-NRF", "released")
-        yield line(claim, where, Difference.between(pair[0], pair[1]), what, "+.2f", smaller=smaller)
+        yield claim_line(claim, where, Difference.between(pair[0], pair[1]), what, "+.2f", smaller=smaller)
     claim = f"exp u is the data's density: less than {NEAR} nats from it."
     for setting, weights in (("released", "last weights"), ("best", "averaged weights")):
         row = rows.find("inclusive-NRF", "KL from the mixture", preset=setting, case=weights)
@@ -111,7 +111,7 @@ def _likelihood(rows: Rows) -> Iterator[Line]:
 # ------------------------------------------------------------------------------------------------ sampling, detection
 
 
-def _sampling(rows: Rows) -> Iterator[Line]:
+def _sampling(rows: Rows) -> Iterator[ClaimLine]:
     claim, found = "SGHMC samples better than SGLD.", rows.cases("KL at the end")
     cases = [case for case in found if case.startswith(("draw ", "scale "))]
     if not cases:
@@ -121,10 +121,10 @@ def _sampling(rows: Rows) -> Iterator[Line]:
         what = f"KL of SGLD less that of SGHMC after 2,000 steps, {slow.n} runs each"
         where = "sampler study, " + case.replace("scale", "covariances times")
         difference = Difference.between(slow, fast)
-        yield line(claim, where, difference, what, "+.2f", smaller=fewer([slow, fast], RUNS))
+        yield claim_line(claim, where, difference, what, "+.2f", smaller=fewer([slow, fast], RUNS))
 
 
-def _momentum(rows: Rows) -> Iterator[Line]:
+def _momentum(rows: Rows) -> Iterator[ClaimLine]:
     claim = "SGHMC detects better than SGLD."
     for setting in ("released", ARRAY, "paper"):
         found = {column: _gain(rows, setting, column) for column in COLUMNS}
@@ -133,11 +133,11 @@ def _momentum(rows: Rows) -> Iterator[Line]:
         for column, gain in found.items():
             if gain is not None:
                 where, what = f"KDDCUP, `{setting}`, {COLUMNS[column]}", f"F1, {gain.n} splits"
-                yield line(claim, where, gain, what, "+.3f", smaller=gain.n < SPLITS)
+                yield claim_line(claim, where, gain, what, "+.3f", smaller=gain.n < SPLITS)
 
 
 def _gain(rows: Rows, setting: str, column: str) -> Difference | None:
-    """What SGHMC gains over SGLD: by split where the record has that."""
+    """What SGHMC gains over SGLD: paired by split if the record has that."""
     place = {"preset": setting, "case": "all test rows", "column": column}
     paired = rows.find("inclusive-NRF, SGHMC", MOMENTUM_GAIN, **place)
     if paired is not None:
@@ -146,7 +146,7 @@ def _gain(rows: Rows, setting: str, column: str) -> Difference | None:
     return None if both[0] is None or both[1] is None else Difference.between(both[0], both[1])
 
 
-def _nearest(rows: Rows) -> Iterator[Line]:
+def _nearest(rows: Rows) -> Iterator[ClaimLine]:
     claim, place = (
         "The potential is a good anomaly score: better than 1-NN, our control.",
         dict[str, Any](case="all test rows"),
@@ -160,7 +160,7 @@ def _nearest(rows: Rows) -> Iterator[Line]:
             continue
         what = f"F1, SGHMC on {ours.n} splits, 1-NN on {nearest.n}"
         difference = Difference.between(ours, nearest)
-        yield line(claim, where, difference, what, "+.3f", smaller=fewer([ours, nearest], SPLITS))
+        yield claim_line(claim, where, difference, what, "+.3f", smaller=fewer([ours, nearest], SPLITS))
 
 
 TABLES: dict[str, Callable[[Records], Table]] = {"claims": claims}

@@ -8,7 +8,7 @@ from nrf.reproduce.generation.experiment import AGAINST_SNGAN
 from nrf.reproduce.generation.mnist import REVISION, SCORES
 from nrf.reproduce.one_class.paper import NAMES
 from nrf.reproduce.pages.records import Records, Rows
-from nrf.reproduce.pages.verdicts import NOT, SMALLER, Difference, Line, fewer, line, not_run, verdict
+from nrf.reproduce.pages.verdicts import NOT, SMALLER, ClaimLine, Difference, claim_line, fewer, not_run, verdict
 from nrf.reproduce.runner.record import Row
 
 MNIST = {
@@ -21,7 +21,7 @@ COST = 35 / 22
 """Hours of inclusive-NRF over those of SNGAN in the paper, ResNet."""
 TIMED = ("cifar10-resnet", "cifar10-resnet-released", "cifar10-cnn", "cifar10-cnn-released")
 EVEN = 2.0
-"""The largest of eleven steps over the mean one, below which nothing jumps; one jump alone would have 11."""
+"""Upper limit of the largest of eleven steps over the mean step. A single jump would have 11."""
 RUNS = 10
 """The paper's runs of each class."""
 ONE_CLASS = {
@@ -32,8 +32,8 @@ ONE_CLASS = {
 COLUMNS = {"oracle": "best epoch on test images, as published", "last": "last model"}
 
 
-def generation(records: Records) -> Iterator[Line]:
-    """Of images."""
+def generation(records: Records) -> Iterator[ClaimLine]:
+    """Claims about generated images."""
     yield from _mnist(records.rows_if_there("mnist-generation"))
     yield from _against_sngan(records.rows_if_there("cifar10-generation"))
     yield from _cost(records.rows_if_there("bench"), records.rows_if_there("cifar10-generation"))
@@ -41,21 +41,21 @@ def generation(records: Records) -> Iterator[Line]:
 
 
 def _better(row: Row, difference: Difference) -> tuple[Difference, str]:
-    """Turned so that more is better, and what it is: a Fréchet distance is better where it is smaller."""
+    """The difference with its sign such that more is better, and its name: a smaller Fréchet distance is better."""
     return (-difference, f"fall of {row.metric}") if row.metric.startswith("FID") else (difference, row.metric)
 
 
-def _mnist(rows: Rows) -> Iterator[Line]:
+def _mnist(rows: Rows) -> Iterator[ClaimLine]:
     for name, claim in MNIST.items():
         found = [row for row in rows.all if row.method == name and row.metric in SCORES]
         if not found:
             yield not_run(claim, "MNIST", "mnist-generation")
         for row in found:
             difference, what = _better(row, Difference.of_pairs(row))
-            yield line(claim, f"MNIST, {row.case}", difference, f"{what}, {row.n} seeds", "+.3f", smaller=True)
+            yield claim_line(claim, f"MNIST, {row.case}", difference, f"{what}, {row.n} seeds", "+.3f", smaller=True)
 
 
-def _against_sngan(rows: Rows) -> Iterator[Line]:
+def _against_sngan(rows: Rows) -> Iterator[ClaimLine]:
     claim = "Inclusive-NRF generates images as good as SNGAN's or better (ResNet, the paper's FID: 20.9 and 21.7)."
     where = "CIFAR-10, standard CNN, the same time"
     for metric in ("FID-c10", "IS-c10"):
@@ -70,10 +70,10 @@ def _against_sngan(rows: Rows) -> Iterator[Line]:
             continue
         better, what = _better(row, difference)
         seeds = "one seed" if difference.n == 1 else f"{difference.n} seeds"
-        yield line(claim, where, better, f"{what} against SNGAN's, {seeds}", "+.2f", smaller=True)
+        yield claim_line(claim, where, better, f"{what} against SNGAN's, {seeds}", "+.2f", smaller=True)
 
 
-def _cost(bench: Rows, rows: Rows) -> Iterator[Line]:
+def _cost(bench: Rows, rows: Rows) -> Iterator[ClaimLine]:
     claim = f"Training takes at most {COST:.1f} times the time of SNGAN (35 and 22 hours)."
     found = [row for row in bench.all if row.metric == "times SNGAN's iteration" and row.preset in TIMED]
     for row in sorted(found, key=lambda row: TIMED.index(row.preset or "")):
@@ -86,12 +86,12 @@ def _cost(bench: Rows, rows: Rows) -> Iterator[Line]:
         slow, ours = both[0], both[1]
         most = Row("", "", COST * slow.mean, None if slow.sd is None else COST * slow.sd, slow.n)
         what = f"milliseconds per iteration below {COST:.1f} times SNGAN's, {ours.n} runs each"
-        yield line(claim, "CIFAR-10, standard CNN", Difference.between(most, ours), what, "+.0f", smaller=True)
+        yield claim_line(claim, "CIFAR-10, standard CNN", Difference.between(most, ours), what, "+.0f", smaller=True)
     elif not found:
         yield not_run(claim, "an iteration", "cifar10-generation")
 
 
-def _interpolation(rows: Rows) -> Iterator[Line]:
+def _interpolation(rows: Rows) -> Iterator[ClaimLine]:
     claim, where = "Between two codes images change step by step.", "MNIST"
     row = rows.find("inclusive-NRF", "largest step over the mean")
     if row is None:
@@ -105,13 +105,13 @@ def _interpolation(rows: Rows) -> Iterator[Line]:
 # ----------------------------------------------------------------------------------------------- one-class detection
 
 
-def by_class(records: Records) -> Iterator[Line]:
+def by_class(records: Records) -> Iterator[ClaimLine]:
     """SGHMC against SGLD, class by class."""
     for dataset, (record, _, _) in ONE_CLASS.items():
         yield from _paired(records.rows_if_there(record), dataset, "SGHMC detects better than SGLD.", "SGLD")
 
 
-def detection(records: Records) -> Iterator[Line]:
+def detection(records: Records) -> Iterator[ClaimLine]:
     """SGHMC's potential against the nearest training image, class by class."""
     for dataset, (record, _, _) in ONE_CLASS.items():
         yield from _paired(
@@ -122,8 +122,8 @@ def detection(records: Records) -> Iterator[Line]:
         )
 
 
-def _paired(rows: Rows, dataset: str, claim: str, sampler: str | None) -> Iterator[Line]:
-    """SGHMC less another sampler, or less 1-NN, on the classes that both have."""
+def _paired(rows: Rows, dataset: str, claim: str, sampler: str | None) -> Iterator[ClaimLine]:
+    """SGHMC minus another sampler, or minus 1-NN, on the classes that both have."""
     record, name, setting = ONE_CLASS[dataset]
     for column, text in COLUMNS.items():
         pairs = []
@@ -144,4 +144,4 @@ def _paired(rows: Rows, dataset: str, claim: str, sampler: str | None) -> Iterat
         trained = [row for pair in pairs for row in (pair if sampler else pair[:1])]
         smaller = len(pairs) < len(NAMES[dataset]) or fewer(trained, RUNS) or dataset == "cifar10"
         what = f"AUROC in percent, {len(pairs)} classes"
-        yield line(claim, where, Difference.of_pairs(gains), what, "+.1f", smaller=smaller)
+        yield claim_line(claim, where, Difference.of_pairs(gains), what, "+.1f", smaller=smaller)

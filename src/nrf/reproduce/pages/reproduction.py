@@ -172,33 +172,12 @@ def controls(record: str, dataset: str, records: Records) -> Table:
     return _by_class(dataset, names, [partial(_control, rows, name) for name in names])
 
 
-def mnist_ablation(records: Records) -> Table:
-    """What chose the settings of `best`."""
-    rows = records.rows("mnist-ablation")
-    metrics = {
-        "made anomalies, last epoch": "made anomalies",
-        "test images, last epoch": "test, last epoch",
-        "test images, worst of the second half": "test, worst of the second half",
-        "test images, best epoch (oracle)": "test, best epoch (oracle)",
-    }
-    names = {"one field": "none", "features of turns": "**components of features that tell turned digits, 10 epochs**"}
-    lines = []
-    for method in rows.methods("test images, last epoch"):
-        values = [f"{rows.get(method, metric).mean:.2f}" for metric in metrics]
-        if method == "features of turns":
-            values[0] = f"**{values[0]}**"
-        lines.append([names.get(method, method), *values])
-    start = "change of: 40 principal components of the pixels, one field, 3,000 iterations"
-    return Table([start, *metrics.values()], lines)
-
-
 TABLES: dict[str, Callable[[Records], Table]] = {
     "kddcup, all columns": kddcup,
     "kddcup-ablation": kddcup_ablation,
     "mnist-one-class, classes": mnist_classes,
     "mnist-one-class, systems": partial(systems, "mnist-one-class", "mnist"),
     "mnist-one-class, controls": partial(controls, "mnist-one-class", "mnist"),
-    "mnist-ablation": mnist_ablation,
     "cifar10-one-class, classes": cifar10_classes,
     "cifar10-one-class, pairs": cifar10_pairs,
     "cifar10-one-class, systems": partial(systems, "cifar10-one-class", "cifar10"),

@@ -7,20 +7,25 @@ from collections.abc import Callable
 from nrf.reproduce.detectors.blocks import REAL
 from nrf.reproduce.one_class.paper import quoted_mean
 from nrf.reproduce.pages.readme import MODES
-from nrf.reproduce.pages.records import Records
+from nrf.reproduce.pages.records import Records, Rows
+from nrf.reproduce.pages.verdicts import NOT_RUN
 from nrf.reproduce.runner.record import Row
 from nrf.reproduce.runner.report import Table
 
 NONE = "–"
+PIXELS = "released, half width"
+"""Setting of the pairs on the pixels of CIFAR-10."""
 
 
-def _mixture(records: Records, kind: str) -> list[str]:
+def _mixture(records: Records) -> list[str]:
     """Covered modes, of the models of the stored cell."""
-    models = records.cell("gmm", "best-inclusive-nrf")["models"]
-    ours = Row.of([model["averaged"][f"{kind}: {MODES}"] for model in models], "", MODES)
-    place = {"preset": "released", "case": f"{kind}, last weights"}
-    paper = records.rows("gmm").get("inclusive-NRF", MODES, **place)
-    return [f"32 modes, {kind}: covered modes", "`gmm`", ours.text(".2f"), paper.paper_text(".2f"), NONE]
+    models, rows = records.cell("gmm", "best-inclusive-nrf")["models"], records.rows("gmm")
+    ours, paper = [], []
+    for kind in ("generation", "revision"):
+        ours.append(Row.of([model["averaged"][f"{kind}: {MODES}"] for model in models], "", MODES).text(".2f"))
+        quoted = rows.get("inclusive-NRF", MODES, preset="released", case=f"{kind}, last weights")
+        paper.append(quoted.paper_text(".2f"))
+    return ["32 modes, covered: generation / revision", "`gmm`", " / ".join(ours), " / ".join(paper), NONE]
 
 
 def _kddcup(records: Records) -> list[list[str]]:
@@ -70,7 +75,23 @@ def _images(records: Records) -> list[list[str]]:
             elsewhere,
             f"{neighbours[1]:.1f}",
         ],
+        [
+            f"{classes}, the paper's method on pixels, SGLD / SGHMC: AUROC, %",
+            "`cifar10-one-class`",
+            _pixels(cifar10),
+            f"{quoted_mean('cifar10', 'SGLD'):.1f} / {quoted_mean('cifar10', 'SGHMC'):.1f} †",
+            f"{neighbours[1]:.1f}",
+        ],
     ]
+
+
+def _pixels(rows: Rows) -> str:
+    """Means of ten classes with both samplers, the last models' and those of the best epochs on the test images."""
+    samplers, found = ("SGLD", "SGHMC"), []
+    for column in ("last", "oracle"):
+        of = [rows.find(f"inclusive-NRF, {s}", "AUROC", preset=PIXELS, column=column) for s in samplers]
+        found.append(" / ".join(NOT_RUN if row is None else f"{row.mean:.1f}" for row in of))
+    return NOT_RUN if found[0] == f"{NOT_RUN} / {NOT_RUN}" else f"{found[0]} (best epochs: {found[1]} †)"
 
 
 def _tables(records: Records) -> list[str]:
@@ -82,7 +103,7 @@ def _tables(records: Records) -> list[str]:
 
 def summary(records: Records) -> Table:
     """Eight rows, each with its command."""
-    rows = [_mixture(records, "generation"), _mixture(records, "revision"), *_kddcup(records), *_images(records)]
+    rows = [_mixture(records), *_kddcup(records), *_images(records)]
     header = ["what is measured", "`nrf reproduce`", "ours, last model", "the paper's", "1-NN"]
     return Table(header, [*rows, _tables(records)])
 

@@ -11,13 +11,13 @@ from nrf.reproduce.runner.record import Row
 LEVEL = 0.95
 REPRODUCED, SMALLER, NOT, NOT_RUN = "reproduced", "reproduced at smaller scale", "not reproduced", "not run yet"
 
-Line = list[str]
-"""Claim, where it is measured, verdict, what was measured, of what."""
+ClaimLine = list[str]
+"""A line of the table of claims: claim, where it is measured, verdict, measured value, and what that is of."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """How far one thing is above another, with the half-width of its interval; paired, or of two samples."""
+    """How far one quantity is above another, with the half-width of its interval; paired, or of two samples."""
 
     mean: float
     half: float
@@ -26,14 +26,14 @@ class Difference:
 
     @classmethod
     def of_pairs(cls, row: Row) -> Difference:
-        """Of a row whose values are differences; without their SD there is no interval."""
+        """From a row whose values are differences; without their SD there is no interval."""
         if row.n < 2 or row.sd is None:
             return cls(row.mean, math.inf, True, row.n)
         return cls(row.mean, _quantile(row.n - 1) * row.sd / math.sqrt(row.n), True, row.n)
 
     @classmethod
     def between(cls, one: Row, other: Row) -> Difference:
-        """Of two rows of independent values, with Welch's degrees of freedom."""
+        """From two rows of independent values, with Welch's degrees of freedom."""
         mean, n = one.mean - other.mean, min(one.n, other.n)
         if n < 2 or one.sd is None or other.sd is None:
             return cls(mean, math.inf, False, n)
@@ -50,11 +50,11 @@ class Difference:
         return self.mean - self.half > 0
 
     def __neg__(self) -> Difference:
-        """The other way round: for what is better where it is smaller."""
+        """The opposite sign, for quantities that are better if smaller."""
         return replace(self, mean=-self.mean)
 
     def below(self, most: float) -> Difference:
-        """How far it lies below a bound."""
+        """How far the value lies below a bound."""
         return replace(self, mean=most - self.mean)
 
     def text(self, form: str) -> str:
@@ -74,7 +74,7 @@ def _quantile(freedom: float) -> float:
 
 
 def verdict(difference: Difference, *, smaller: bool) -> str:
-    """What a difference says of the claim that it is above 0.
+    """The verdict on the claim that a difference is above 0.
 
     Example:
         >>> near, far = Difference(1.0, 2.0, True, 10), Difference(1.0, 0.5, True, 10)
@@ -86,17 +86,17 @@ def verdict(difference: Difference, *, smaller: bool) -> str:
     return SMALLER if smaller else REPRODUCED
 
 
-def line(claim: str, where: str, difference: Difference, what: str, form: str, *, smaller: bool) -> Line:
-    """A line of the table, of a claim that a difference is above 0."""
+def claim_line(claim: str, where: str, difference: Difference, what: str, form: str, *, smaller: bool) -> ClaimLine:
+    """The line of a claim that a difference is above 0."""
     kind = "paired" if difference.paired else "two samples"
     return [claim, where, f"*{verdict(difference, smaller=smaller)}*", difference.text(form), f"{what}; {kind}"]
 
 
-def not_run(claim: str, where: str, experiment: str) -> Line:
-    """The same where the record has no rows for it."""
+def not_run(claim: str, where: str, experiment: str) -> ClaimLine:
+    """The line of a claim that the record has no rows for."""
     return [claim, where, NOT_RUN, "", f"`nrf reproduce {experiment}`"]
 
 
 def fewer(rows: Sequence[Row], n: int) -> bool:
-    """Whether any of these has fewer values than the paper."""
+    """Whether any row has fewer values than the paper's ``n``."""
     return min(row.n for row in rows) < n

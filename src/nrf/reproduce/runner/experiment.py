@@ -1,4 +1,4 @@
-"""What an experiment is: cells, the smallest pieces of work that are kept, and a summary of them."""
+"""The parts of an experiment: cells, the smallest pieces of work whose results are stored, and a summary of them."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from nrf.reproduce.runner.record import Row, spread
 from nrf.reproduce.runner.report import Table
 
 Results = Mapping[str, dict[str, Any]]
-"""Of cells, by their names."""
+"""Results of cells, by their names."""
 Config = TypeVar("Config")
 
 
 class OutOfTime(Exception):  # noqa: N818
-    """A cell that stopped, for the time was over, and goes on at the next call."""
+    """A cell stopped because the time was over; it continues at the next call."""
 
 
-class NotHere(Exception):  # noqa: N818
-    """A cell whose data is not on this machine: it is left out, and the message says what is missing."""
+class MissingData(Exception):  # noqa: N818
+    """The data of a cell is not on this machine: the cell is left out, and the message says what is missing."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Deadline:
         return time.time() > self.at
 
     def end(self) -> NoReturn:
-        """End a cell whose training has stopped before its end: for the time is over, or because a user asked."""
+        """End a cell whose training stopped early: because the time is over, or because a user asked for it."""
         raise OutOfTime if self.passed() else KeyboardInterrupt
 
 
@@ -54,24 +54,24 @@ NEVER = Deadline()
 
 @dataclass(frozen=True)
 class Cell:
-    """A function and its settings: what is computed once and kept as long as both are the same."""
+    """A function and its settings. It is computed once; the result is valid as long as both are the same."""
 
     name: str
-    """Of its own within the experiment."""
+    """Unique within the experiment."""
     work: Callable[..., dict[str, Any]]
-    """A function of a module, to travel to a process; returns JSON."""
+    """A module-level function, so that it can be sent to a process; returns JSON."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Its keyword arguments: frozen dataclasses, numbers, texts."""
+    """Keyword arguments of ``work``: frozen dataclasses, numbers, texts."""
     depends_on: Mapping[str, Any] = field(default_factory=dict)
-    """Settings that it takes from elsewhere, such as the defaults of a detector."""
+    """Settings that ``work`` takes from elsewhere, such as the defaults of a detector."""
     places: Mapping[str, Path] = field(default_factory=dict)
-    """Further arguments, of which the result does not hang: folders to work in."""
+    """Further arguments that the result does not depend on: folders to work in."""
     trains: bool = False
-    """Whether it can stop and go on later: then it gets a folder of its own, ``out``, and a ``deadline``."""
+    """Whether it can stop and continue later: then it gets a folder ``out`` and a ``deadline``."""
     place: Place | None = None
-    """In a matrix of runs: it can be picked out by class and seed."""
+    """Its place in a matrix of runs, by which it can be selected (line, class, seed)."""
     revision: int = 1
-    """Raised by hand when the code changes what comes out of the same settings."""
+    """Increased by hand when a change of the code changes the results of the same settings."""
 
     def described(self) -> dict[str, Any]:
         """All settings as JSON."""
@@ -80,19 +80,19 @@ class Cell:
 
     @property
     def key(self) -> str:
-        """Name, settings and revision in a name for files."""
+        """A file name made from name, settings and revision."""
         text = json.dumps([self.revision, self.described()], sort_keys=True)
         return f"{self.name}-{hashlib.blake2b(text.encode(), digest_size=4).hexdigest()}"
 
     def has(self, revision: int, settings: Any) -> bool:
-        """Whether stored settings are these. A field that they lack, being older than the field, has its default."""
+        """Whether stored settings equal those of this cell. A field that is newer than them has its default."""
         mine = self._all()
         if revision != self.revision or not isinstance(settings, dict) or set(settings) != set(mine):
             return False
         return all(_same(value, settings[name]) for name, value in mine.items())
 
     def compute(self, out: Path, deadline: Deadline = NEVER) -> dict[str, Any]:
-        """Do the work; ``out`` is for a cell that trains."""
+        """Run the cell; ``out`` is used by a cell that trains."""
         more: dict[str, Any] = {"out": out, "deadline": deadline} if self.trains else {}
         return self.work(**self.settings, **self.places, **more)
 
@@ -131,7 +131,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What an experiment found."""
+    """The results of an experiment: rows of the record, and sections of the report."""
 
     rows: Sequence[Row]
     sections: Sequence[Section]
@@ -139,16 +139,16 @@ class Outcome:
 
 
 class Experiment(ABC, Generic[Config]):
-    """What `nrf reproduce` runs. A subclass sets the attributes, on the class or when it is made.
+    """Base class of what `nrf reproduce` runs. A subclass sets the attributes, on the class or in ``__init__``.
 
     Attributes:
-        name: As the command has it.
-        title: Of the report.
+        name: Name in the command.
+        title: Title of the report.
         lead: The report's first lines.
         whole: Frozen settings of the experiment.
-        quick: Settings that take seconds and mean nothing.
+        quick: Settings that take seconds; their numbers mean nothing.
         partial: Whether it can be summarised while cells are missing.
-        keeps_rows: Whether a record keeps the rows that an earlier one has of methods whose cells are missing.
+        keeps_rows: Whether a new record keeps the rows of an earlier one for methods whose cells are missing.
     """
 
     name: str
@@ -165,11 +165,11 @@ class Experiment(ABC, Generic[Config]):
 
     @abstractmethod
     def cells(self, config: Config, shared: Path) -> Sequence[Cell]:
-        """The work.
+        """The cells of the experiment.
 
         Args:
             config: Settings.
-            shared: Folder for what cells of several experiments have in common.
+            shared: Folder for files that cells of several experiments share.
         """
 
     @abstractmethod
@@ -178,13 +178,13 @@ class Experiment(ABC, Generic[Config]):
 
         Args:
             config: Settings.
-            results: Of the cells that are there, by name.
-            runs: Folders of the cells that train, by name.
+            results: Results of the finished cells, by name.
+            runs: Run folders of the cells that train, by name.
         """
 
 
 def with_paper(rows: Sequence[Row]) -> Table:
-    """Rows with the paper's values beside ours and the difference in standard deviations."""
+    """A table with our values, the paper's, and their difference in standard deviations."""
     header = ["method", "case", "metric", "ours", "n"]
     lines = []
     for row in rows:

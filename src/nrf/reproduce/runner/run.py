@@ -27,7 +27,7 @@ from nrf.files import locked, require_folder
 from nrf.processes import end_with, ray_cluster, terminable
 from nrf.reproduce.runner.board import Board
 from nrf.reproduce.runner.cells import CellFile, Stored
-from nrf.reproduce.runner.experiment import Cell, Deadline, Experiment, NotHere, Outcome, OutOfTime
+from nrf.reproduce.runner.experiment import Cell, Deadline, Experiment, MissingData, Outcome, OutOfTime
 from nrf.reproduce.runner.record import Record, commit, kept_with_code, machine, require_clean
 from nrf.reproduce.runner.report import Report
 from nrf.training import ProgressBar
@@ -301,7 +301,7 @@ def _compute(cell: Cell, folder: Path, deadline: Deadline, began: float) -> str 
         result = cell.compute(_run(folder, cell), deadline)
     except OutOfTime:
         return None
-    except NotHere as reason:
+    except MissingData as reason:
         log.warning("%s is left out: %s", cell.name, reason)
         return None
     stored = Stored(cell.name, cell.revision, cell.described(), commit(), result)

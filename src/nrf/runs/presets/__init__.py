@@ -1,8 +1,8 @@
 """Named presets: what `nrf train NAME` starts from. A new one is a function in a module here and a line in ``PRESETS``.
 
 ``paper`` is what the text says, ``released`` what the authors' scripts did; where the text is silent (σ, the step size
-of h), the values here are ours and docs/presets.md says so. The released scripts revise x only, hardly or not at
-all with noise, and multiply the momentum by their "β", which is a friction of 1 − β here.
+of h), the values here are ours and docs/presets.md says so. The released scripts revise x only, with little or no
+noise, and multiply the momentum by their "β", which is a friction of 1 − β here.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ def cifar10() -> dict[str, Preset]:
         "cifar10-resnet": resnet,
         "cifar10-resnet-released": released,
         "cifar10-cnn": cnn,
-        # Minutes on a processor, to see the way from data to pictures.
+        # Minutes on a CPU, to see every step from data to pictures.
         "cifar10-tiny": replace(
             released,
             potential=StandardCNNPotential(width=16),
@@ -94,7 +94,7 @@ def cifar10() -> dict[str, Preset]:
                 sample_every=250,
             ),
         ),
-        # There is a script for the residual pair only; this is its way with the other networks.
+        # A script was released for the residual pair only; this uses its settings with the other networks.
         "cifar10-cnn-released": replace(released, potential=cnn.potential, generator=StandardCNNGenerator()),
     }
     rates = replace(learner, potential_lr=2e-4, generator_lr=2e-4)
@@ -103,7 +103,8 @@ def cifar10() -> dict[str, Preset]:
         potential=StandardCNNPotential(norm="batch"),
         learner=rates,
     )
-    # Of the ablation no script was released: what the other scripts do, no noise and x alone, with the text's steps.
+    # No script was released for the ablation: this does what the other scripts do (no noise, x alone) with the text's
+    # numbers of steps.
     noiseless = replace(ablation, generator=StandardCNNGenerator(), learner=rates)
     box = (-1.0, 1.0)
     for n_steps in (2, 5, 10):

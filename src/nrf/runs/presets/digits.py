@@ -12,8 +12,8 @@ from nrf.training import TrainConfig
 def digits() -> dict[str, Preset]:
     """One digit against the others."""
     # Real noise in proposal and revision keeps the last model as good as any before it. Settings were compared on
-    # held-out training images of the normal digit against turned, flipped, shuffled, noised and blended copies of them;
-    # that noise helps at all was first seen on test images (docs/presets.md).
+    # held-out training images of the normal digit against rotated, flipped, shuffled, noised and blended copies of
+    # them; that noise helps at all was first seen on test images (docs/presets.md).
     preset = Preset(
         data=DataConfig("digits", normal=0),
         potential=MLPPotential(widths=(128, 64), train_gain="last", data_init=True),

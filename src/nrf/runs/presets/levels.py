@@ -34,7 +34,8 @@ def levels() -> dict[str, Preset]:
             threads=1,
         ),
     )
-    # A mixture fitted by EM is the reference, and a tenth of the rows says how much of the network is kept beside it.
+    # A mixture fitted by EM is the reference, and a tenth of the rows decides how much of the network is kept beside
+    # it.
     reference = replace(
         mixture,
         potential=Referenced(mixture.potential, MixtureReference()),

@@ -46,8 +46,7 @@ HASHED = "(one of the hashed levels)"
 RARE_COUNT, RARE_SHARE = 5, 0.01
 """A level is rare if it was seen fewer than 5 times and in less than 1 % of the rows, or once."""
 POOL_ROWS, POOL_SHARE = 5, 0.005
-"""Rare levels share an output if at least this many rows, and, unless there are many levels, this share of rows, hold
-one."""
+"""Rare levels share an output if this many rows, and, unless there are many levels, this share of rows hold one."""
 LEVEL_UNIT = 0.6
 """Factor of the outputs of levels. Values from 0.5 to 0.7 made no difference on tables with swapped cells; weights by
 frequency (chi-square, inverse frequency) were worse: then a rare level is far from everything, though it is normal."""

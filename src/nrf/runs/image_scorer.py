@@ -1,7 +1,7 @@
-"""Scores of generated images by the features of one network, named after it so that nobody compares them with others'.
+"""Scores of generated images by the features of one network, named after it so that they are not mixed with others.
 
 With the standard weights of Inception they are `IS` and `FID`; with the project's own classifiers of CIFAR-10 and MNIST
-`IS-c10`, `FID-c10`, `IS-mnist` and `FID-mnist`, which have the same form and other values.
+`IS-c10`, `FID-c10`, `IS-mnist` and `FID-mnist`, which have the same form but other values.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from nrf.runs.c10 import c10_classifier, mnist_classifier
 Images = NDArray[np.float32]
 
 PRECISION_ROWS = 5000
-"""Images of each side that precision and recall look at."""
+"""Number of real and of generated images that precision and recall use."""
 
 
 @dataclass(frozen=True)
-class Judge:
+class ImageScorer:
     """Scores images against real ones.
 
     Args:
-        extractor: From images, as the splits have them, to features and logits.
-        mark: What follows every metric's name.
+        extractor: Maps images, as the splits have them, to features and logits.
+        suffix: Suffix of every metric's name.
         splits: The real images: test images for the protocol of the paper, training images for the other.
     """
 
     extractor: Extractor
-    mark: str
+    suffix: str
     splits: Splits
 
     @cached_property
@@ -49,8 +49,8 @@ class Judge:
     def _train(self) -> Tensor:
         return extract(self.extractor, torch.from_numpy(self.splits.train)).features
 
-    def look_at(self, images: Images) -> Extracted:
-        """What the other methods score."""
+    def extract(self, images: Images) -> Extracted:
+        """Features and logits of images: the input of the other methods."""
         return extract(self.extractor, torch.from_numpy(images))
 
     def scores(self, seen: Extracted, draws: int = 1) -> dict[str, float]:
@@ -58,25 +58,26 @@ class Judge:
 
         Args:
             seen: Images of all draws, one draw after the other; the distance is of the first draw.
-            draws: How many; the paper has ten of 5,000 images.
+            draws: Number of draws; the paper has ten of 5,000 images.
         """
         mean, sd = inception_score(seen.logits, draws)
-        spread = {} if sd is None else {f"IS{self.mark} SD": sd}
+        spread = {} if sd is None else {f"IS{self.suffix} SD": sd}
         first = seen.features[: len(seen.features) // draws]
-        return {f"IS{self.mark}": mean, **spread, f"FID{self.mark}": frechet_distance(self._test, first)}
+        return {f"IS{self.suffix}": mean, **spread, f"FID{self.suffix}": frechet_distance(self._test, first)}
 
     def precision_recall(self, seen: Extracted) -> dict[str, float]:
         """Share of images that look real, and of real ones that are covered."""
         precision, recall = precision_recall(self._test[:PRECISION_ROWS], seen.features[:PRECISION_ROWS])
-        return {f"precision{self.mark}": precision, f"recall{self.mark}": recall}
+        return {f"precision{self.suffix}": precision, f"recall{self.suffix}": recall}
 
     def against_training(self, seen: Extracted) -> dict[str, float]:
         """The Fréchet distance in its other protocol: all training images against as many samples."""
-        return {f"FID{self.mark}, training images": frechet_distance(self._train, seen.features)}
+        return {f"FID{self.suffix}, training images": frechet_distance(self._train, seen.features)}
 
 
-def judge(splits: Splits, inception_weights: Path | str | None = None, *, quiet: bool = True) -> Judge:
-    """By Inception where its weights are given, else by the project's classifier, which is trained where it is missing.
+def cifar10_scorer(splits: Splits, inception_weights: Path | str | None = None, *, quiet: bool = True) -> ImageScorer:
+    """Scores by Inception if its weights are given, else by the project's classifier, which is trained if it is
+    missing.
 
     Args:
         splits: CIFAR-10.
@@ -84,12 +85,12 @@ def judge(splits: Splits, inception_weights: Path | str | None = None, *, quiet:
         quiet: No progress bar while the classifier is trained.
     """
     if inception_weights is not None:
-        return Judge(read_inception(inception_weights), "", splits)
-    return Judge(c10_classifier(quiet=quiet), "-c10", splits)
+        return ImageScorer(read_inception(inception_weights), "", splits)
+    return ImageScorer(c10_classifier(quiet=quiet), "-c10", splits)
 
 
-def mnist_judge(splits: Splits, *, quiet: bool = True) -> Judge:
-    """By the project's classifier of MNIST, which is trained where it is missing.
+def mnist_scorer(splits: Splits, *, quiet: bool = True) -> ImageScorer:
+    """Scores by the project's classifier of MNIST, which is trained if it is missing.
 
     Args:
         splits: MNIST, rows of 784 pixels in [0, 1].
@@ -101,4 +102,4 @@ def mnist_judge(splits: Splits, *, quiet: bool = True) -> Judge:
         features, logits = network(2 * rows.reshape(-1, 1, 28, 28) - 1)
         return features, logits
 
-    return Judge(extractor, "-mnist", splits)
+    return ImageScorer(extractor, "-mnist", splits)
