@@ -1,4 +1,4 @@
-"""The command line: one file a group of commands."""
+"""The command line: one file per group of commands."""
 
 from __future__ import annotations
 

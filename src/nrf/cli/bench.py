@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def _speed() -> Any:
-    """The benchmarks, which lie beside the package where it is a checkout of the source."""
+    """The benchmarks, which lie beside the package in a checkout of the source."""
     folder = Path(nrf.__file__).parents[2] / "benchmarks"
     if not (folder / "speed").is_dir():
         raise InputError("the benchmarks come with the source, not with the package: run `make bench` in a checkout")
@@ -35,14 +35,14 @@ def bench(
     quick: bool = False,
     results: Path = Path("results"),
 ) -> int:
-    """Measure speed as ratios in one run: against the machine's arithmetic, a plain loop, and what others offer.
+    """Measure speed as ratios in one run: against the machine's arithmetic, a plain loop, and other packages.
 
     Example: nrf bench revision --quick
 
     Args:
-        only: Sections to measure, of machine, revision, iteration, parts, generation, samplers, scoring, growth,
-            detectors; else all.
-        quick: For a moment only, to see that everything works; writes no record.
+        only: Sections to measure: machine, revision, iteration, parts, generation, samplers, scoring, growth,
+            detectors; all if not given.
+        quick: A very short run, to see that everything works; writes no record.
         results: Folder for bench.json, which a run of all sections writes.
     """
     run = _speed().bench

@@ -15,24 +15,24 @@ SPELLED = {"tab": "\t", "\\t": "\t", "space": " "}
 
 @dataclass(frozen=True)
 class CsvOptions:
-    """How a CSV file is written. What `fit` was given or found is remembered; later actions may say otherwise."""
+    """How a CSV file is written. What `fit` was given or found is remembered; later actions may override it."""
 
     sep: Annotated[str | None, tyro.conf.arg(metavar="CHAR")] = None
-    """What separates the columns: ';', '|', tab, … If not given it is found by the first rows, and said if it is no
-    comma."""
+    """What separates the columns: ';', '|', tab, … If not given, it is detected from the first rows, and reported if it
+    is not a comma."""
     decimal: Literal[".", ","] | None = None
     """The decimal point."""
     thousands: Annotated[str | None, tyro.conf.arg(metavar="CHAR")] = None
-    """What separates groups of three digits, as in 1,000 or 1_000; space for a blank."""
+    """What separates groups of three digits, as in 1,000 or 1_000; write space for a blank."""
     missing: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[WORD [WORD ...]]")] = ()
-    """Cells that mean a missing value, beside empty ones, NA, NaN and null; --missing=-1 for a single one that begins
-    with a dash."""
+    """Cells that mean a missing value, in addition to empty ones, NA, NaN and null; write --missing=-1 for a single
+    word that begins with a dash."""
     odd: Literal["refuse", "missing"] | None = None
-    """What to do with cells that are no numbers in a column of numbers, or no dates in one of dates: refuse them, or
-    read them as missing values and say so."""
+    """What to do with cells that are not numbers in a column of numbers, or not dates in a column of dates: refuse
+    them, or read them as missing values and report it."""
 
     def over(self, known: Dialect) -> Dialect:
-        """What is given here, and for the rest what is known."""
+        """The options given here, and the known ones for the rest."""
         return replace(
             known,
             separator=SPELLED.get(self.sep or "", self.sep),
@@ -44,4 +44,4 @@ class CsvOptions:
 
 
 AS_KNOWN = CsvOptions()
-"""Nothing is said otherwise."""
+"""No option given."""

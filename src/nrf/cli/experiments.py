@@ -18,7 +18,7 @@ def demo(*, out: Path = Path("runs/demo"), quick: bool = False, quiet: bool = Fa
     Example: nrf demo --quick --out runs/demo
 
     Args:
-        out: Folder for the runs and report.html; a stopped demo goes on where it was.
+        out: Folder for the runs and report.html; after a stop, the same command continues.
         quick: A few iterations only, to see that everything works.
         quiet: No progress bars.
     """
@@ -53,7 +53,7 @@ def reproduce(
     engine: Literal["local", "ray"] = "local",
     quiet: bool = False,
 ) -> int:
-    """Run an experiment of the paper: table, figures, report and a JSON record. A stopped one goes on where it was.
+    """Run an experiment of the paper: table, figures, report and a JSON record. After a stop, it continues.
 
     Example: nrf reproduce sampler-study
 
@@ -63,18 +63,19 @@ def reproduce(
         write_docs: Fill the tables of README.md and docs/*.md beside the results folder from its records.
         quick: A tiny version, to see that everything works; its record stays out of the results folder.
         out: Folder for the work in progress and the report.
-        results: Folder for the record and the figures. One that git keeps with the code gets none of code that is not
-            committed.
-        jobs: Processes at a time.
-        classes: Where there is a matrix of runs: of these classes only.
-        seeds: Where there is a matrix of runs: of these seeds only.
-        lines: Where there is a matrix of runs: of the lines whose name holds one of these texts, in that order.
-        epochs: In place of the experiment's own number.
-        max_hours: Stop after that long; the same command goes on. With 0, only what is there already is summarised.
+        results: Folder for the record and the figures. If git tracks it together with the code, only committed code can
+            write a record to it.
+        jobs: Number of processes that run at a time.
+        classes: For an experiment with a matrix of runs: only these classes.
+        seeds: For an experiment with a matrix of runs: only these seeds.
+        lines: For an experiment with a matrix of runs: only the lines whose name contains one of these texts, in that
+            order.
+        epochs: Number of epochs, in place of the experiment's own.
+        max_hours: Stop after so many hours; the same command continues later. With 0, only finished work is summarised.
         store: A folder that outlives `out`: finished cells are looked for there and copied there, so that another
-            machine can go on.
-        inception_weights: Where images are scored: by Inception with the weights of this file (torch-fidelity's) in
-            place of the project's classifier.
+            machine can continue.
+        inception_weights: For scores of images: a file with Inception's weights (torch-fidelity's). Inception is then
+            used in place of the project's classifier.
         engine: Run cells in processes of this machine (local), or as tasks of Ray, `jobs` of them at a time.
         quiet: No progress bar.
     """
@@ -89,7 +90,7 @@ def reproduce(
         return 0
     if write_docs:
         if name is not None:
-            raise InputError("--write-docs goes without an experiment; it makes the tables of all records")
+            raise InputError("--write-docs takes no experiment; it fills the tables of all records")
         changed = write_pages(results)
         say("\n".join(f"written: {path}" for path in changed) or "all tables are those of the records")
         return 0
@@ -107,7 +108,7 @@ def reproduce(
 
 
 def _stopped(out: Path, *kept: str) -> Stopped:
-    """What is true of the work: it is kept if there are files of these forms."""
+    """The error after a stop, which says whether work is kept: there are files of these patterns then."""
     if not any(any(out.glob(f"**/{pattern}")) for pattern in kept):
         return Stopped("stopped before anything was finished: no work is kept")
     return Stopped(f"stopped; what is finished is kept in {out}: the same command goes on from there")

@@ -1,5 +1,4 @@
-"""`nrf detect explain` and `nrf detect evaluate`: a detector's answers for rows of a file, looked at one by one or with
-labels."""
+"""`nrf detect explain` and `nrf detect evaluate`: explain one row of a file, or compare scores with labels."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ def load_model(model: Path, device: str = "cpu") -> NRFDetector:
 
 
 def name_of(value: Any) -> str:
-    """What says which row it is, with all its digits."""
+    """The identifier of a row as text, with all its digits."""
     return "missing" if value is None else one_line(str(value))
 
 
@@ -47,7 +46,7 @@ def explain(
     device: str = "cpu",
     csv: Csv = AS_KNOWN,
 ) -> int:
-    """Say why a row scores as it does, and what would have to change for it to pass as normal.
+    """Explain why a row scores as it does, and what would have to change for it to pass as normal.
 
     Example: nrf detect explain model new.csv --row 17 --out why.png
 
@@ -58,7 +57,7 @@ def explain(
         out: Where to draw the contributions of the features: .png.
         drop: Columns to leave out.
         device: Where to compute: cpu, cuda, …
-        csv: How the file is written, where it is not like the training file.
+        csv: How the file is written, where it differs from the training file.
     """
     if row < 1:
         raise InputError(f"--row counts from 1, got {row}")
@@ -104,7 +103,7 @@ def explain(
         ]
         print_table(("feature", "value", "typical value", "contribution", "what is new"), rows)
         if not explanation.reached:
-            say(f"even so changed, the row stays below the threshold (score {explanation.revised_score:.4g})")
+            say(f"even with these changes, the row stays below the threshold (score {explanation.revised_score:.4g})")
     else:
         say("nothing has to change for it to pass as normal")
     if out is not None:
@@ -137,10 +136,10 @@ def evaluate(
         data: Labelled rows: .csv, .csv.gz or .parquet. Rows without a label are left out.
         label: Column with the labels.
         normal: The label of normal rows; all others are anomalies.
-        anomaly: Or the label of anomalies; all others are normal.
+        anomaly: Instead of --normal, the label of anomalies; all others are normal.
         drop: Columns to leave out.
         device: Where to compute: cpu, cuda, …
-        csv: How the file is written, where it is not like the training file.
+        csv: How the file is written, where it differs from the training file.
     """
     import numpy as np
 
@@ -169,7 +168,7 @@ def evaluate(
     if is_wanted.all() or not is_wanted.any():
         state = "all" if is_wanted.any() else "none"
         raise InputError(
-            f"{data}: {state} of the {len(u)} labelled rows have {label} = {wanted}; there must be others and these. "
+            f"{data}: {state} of the {len(u)} labelled rows have {label} = {wanted}; both kinds are needed. "
             f"Labels are, for example, {', '.join(map(repr, sorted(seen)[:8])) or 'missing everywhere'}"
         )
     truth = is_wanted if anomaly is not None else ~is_wanted

@@ -27,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit code."""
     code = _run(list(sys.argv[1:] if argv is None else argv))
     if argv is None and int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        # Of several ranks. A thread of torch's can outlive their group, and then aborts the interpreter while it ends:
+        # With several ranks, a thread of torch can outlive their process group and abort the interpreter as it exits:
         # after all work is done, once in ten runs.
         sys.stdout.flush()
         sys.stderr.flush()
@@ -59,7 +59,7 @@ _OUT_OF_MEMORY = re.compile(r"can't allocate memory|not enough memory|out of mem
 
 
 def _amount(error: Exception) -> str:
-    """What did not fit, as far as the error tells."""
+    """What did not fit, as far as the error says."""
     text = " ".join(str(error).split())
     return f" ({text.partition('DefaultCPUAllocator: ')[2] or text})" if text else ""
 
@@ -106,8 +106,8 @@ def _overview() -> str:
     lines = [f"nrf {__version__}: inclusive neural random fields", "", "usage: nrf COMMAND … [--debug]", ""]
     lines.append("  train        train a preset; `nrf train` lists them")
     lines += [f"  {name:12} {summary}" for name, (_, summary) in COMMANDS.items()]
-    lines.append("  detect       find anomalies in tables: fit, score, explain, evaluate, export")
-    return "\n".join([*lines, "", "`nrf COMMAND --help` says more."])
+    lines.append("  detect       find anomalies in tables: fit, score, explain, evaluate, export, watch")
+    return "\n".join([*lines, "", "Example: nrf detect fit train.csv --out model\n\n`nrf COMMAND --help` says more."])
 
 
 def _fail(message: str, code: int, *, debug: bool) -> int:

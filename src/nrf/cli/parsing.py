@@ -1,4 +1,4 @@
-"""Reading arguments: from typed functions by tyro, with every mistake in one line."""
+"""Parse arguments by typed functions with tyro, and report every mistake in one line."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ Folder = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="DIR")]
 Input = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="INPUT")]
 
 FRAME = " │─╭╮╰╯"
-"""What boxes are drawn with."""
+"""Characters that boxes are drawn with."""
 
 STOPPED = 130
-"""Exit code of a run that was asked to stop, as shells have it."""
+"""Exit code of a run that was asked to stop, as in shells."""
 
 
 class Stopped(KeyboardInterrupt):
@@ -33,17 +33,17 @@ class Stopped(KeyboardInterrupt):
 
 
 def say(text: str = "") -> None:
-    """Print what a user may read; names and values from files can hold anything."""
+    """Print text with control characters escaped: names and values from files can hold anything."""
     print(printable(text), flush=True)
 
 
 def say_old(old: str, new: str) -> None:
-    """Say, where it does not mix with results, what a command or an option is called now."""
+    """Say on standard error, apart from results, what a command or an option is called now."""
     print(f"nrf: {old} is deprecated: use {new}", file=sys.stderr, flush=True)
 
 
 def in_new_names(arguments: list[str], renamed: Mapping[str, str]) -> list[str]:
-    """Arguments with options that have been renamed, which is said, by the names that they have now."""
+    """Arguments with renamed options under their new names; each renaming is reported."""
     found = []
     for argument in arguments:
         name, equals, value = argument.partition("=")
@@ -54,7 +54,7 @@ def in_new_names(arguments: list[str], renamed: Mapping[str, str]) -> list[str]:
 
 
 def parse(function: Callable[..., int], arguments: list[str], prog: str, *config: Any) -> Callable[[], int]:
-    """Read the arguments now, call later: what is wrong with them is not mixed with what the command does."""
+    """Parse the arguments now and call the function later, so that errors in them do not mix with its output."""
     deferred = tyro.conf.configure(tyro.conf.FlagCreatePairsOff)(_deferred(function))
     return in_one_line(lambda: tyro.cli(deferred, args=arguments, prog=prog, config=config), prog)
 
@@ -72,7 +72,7 @@ def parse_with_sampler(function: Callable[..., int], arguments: list[str], prog:
 
 
 def in_one_line(parse: Callable[[], T], prog: str) -> T:
-    """tyro explains a wrong argument in a box of several lines; keep what it says, in one."""
+    """Turn tyro's error, a box of several lines, into an error of one line."""
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):

@@ -13,7 +13,7 @@ def runs(folder: Folder, /, host: str = "127.0.0.1", port: int = 8766) -> int:
 
     Args:
         folder: A folder of run folders, or one run folder.
-        host: Address to listen on. Anybody who reaches another one than 127.0.0.1 can read the runs.
+        host: Address to listen on. Anybody who can reach an address other than 127.0.0.1 can read the runs.
         port: Port to listen on.
     """
     from nrf.serve.runs import LOOPBACK, runs_app

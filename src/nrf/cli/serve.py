@@ -41,22 +41,23 @@ def serve(
 
     Args:
         model: Folder of a detector; it is served as `default`.
-        models: Folder whose subfolders are detectors, served by their names; in place of MODEL, or beside it.
-        host: Address to listen on. Another one than 127.0.0.1 needs --token-file, or --no-token.
+        models: Folder whose subfolders are detectors, served by their names; instead of MODEL, or in addition.
+        host: Address to listen on. Any address other than 127.0.0.1 needs --token-file, or --no-token.
         port: Port to listen on.
         token_file: File with the token that requests must send: Authorization: Bearer TOKEN.
-        no_token: Let anybody ask who reaches another address than 127.0.0.1.
-        max_rows: Rows of a request, at most.
-        max_mib: MiB of a body, at most; unpacked, eight times as many.
-        max_explained: Rows that a request may have explained, at most.
-        seconds: Time for a body to arrive, and for the answer.
-        concurrency: Requests with rows at a time, at most.
-        drift: Watch what is scored for drift, with at most this probability of a false alarm, ever; 0 watches nothing.
+        no_token: Answer requests without a token, also on an address other than 127.0.0.1.
+        max_rows: Maximum number of rows in a request.
+        max_mib: Maximum size of a body in MiB; unpacked, eight times as many.
+        max_explained: Maximum number of rows that a request may have explained.
+        seconds: Seconds for a body to arrive, and the same time again for the answer.
+        concurrency: Maximum number of requests with rows at a time.
+        drift: Watch the scored rows for drift, with at most this probability of ever raising a false alarm; 0 watches
+            nothing.
     """
     with needs("serve", "nrf serve"):
         import uvicorn
 
-        importlib.import_module("pyarrow")  # which would be missed further down, by the name of another extra
+        importlib.import_module("pyarrow")  # without it, a later error would name another extra
 
     from nrf.serve.app import detection_app
     from nrf.serve.limits import Limits
@@ -73,7 +74,7 @@ def serve(
         raise InputError("--token-file and --no-token exclude each other; give one of them")
     if not loopback and token is None and not no_token:
         raise InputError(
-            f"whoever reaches {host} could ask; give --token-file FILE with a token, or say --no-token, "
+            f"anybody who reaches {host} could send requests; give --token-file FILE with a token, or say --no-token, "
             "or leave out --host"
         )
     limits = Limits(max_rows, max_mib * MIB, 8 * max_mib * MIB, max_explained, seconds, concurrency)
@@ -96,7 +97,7 @@ def serve(
     server = uvicorn.Server(config)
     sys.setswitchinterval(SWITCH_SECONDS)
     gc.collect()
-    gc.freeze()  # what is loaded stays: to look through it again and again would hold up answers
+    gc.freeze()  # loaded models stay: collecting among them again and again would delay answers
     with listening, suppress(KeyboardInterrupt):  # requests under way have been answered by then
         server.run(sockets=[listening])
     say("stopped")
@@ -104,7 +105,7 @@ def serve(
 
 
 SWITCH_SECONDS = 0.001
-"""How long a thread may keep the others waiting: with Python's 5 ms each step of scoring waits for the network's."""
+"""How long a thread may keep others waiting. With Python's 5 ms, each step of scoring waits for the network thread."""
 
 
 def _listening(host: str, port: int) -> socket.socket:
@@ -116,7 +117,7 @@ def _listening(host: str, port: int) -> socket.socket:
 
 
 BACKLOG = 2048
-"""Connections that wait to be accepted."""
+"""Maximum number of connections that wait to be accepted."""
 
 
 def _token(file: Path) -> str:
@@ -136,7 +137,7 @@ SHORTEST_TOKEN = 16
 
 
 class _Printable(logging.Formatter):
-    """Lines of a log; what came from a request or a file moves no cursor."""
+    """Log lines with control characters escaped, since parts come from requests or files."""
 
     def format(self, record: logging.LogRecord) -> str:
         return printable(super().format(record))

@@ -12,7 +12,7 @@ from nrf.errors import InputError
 
 
 def _strength(history: list[dict[str, Any]]) -> str:
-    """What held-out rows said about a field around a reference, in words; nothing of other fields."""
+    """The strength that held-out rows chose for a field around a reference, in words; empty for other fields."""
     last = history[-1] if history else {}
     if "strength" not in last:
         return ""
@@ -53,7 +53,7 @@ def train(arguments: list[str]) -> int:
             default=TrainRequest(out=tyro.MISSING, preset=PresetOptions.of(preset)),
             prog=prog,
             description=(
-                f"Train the preset {name!r}. `sampler:sghmc` and the like exchange the sampler.\n\n"
+                f"Train the preset {name!r}. `sampler:sghmc` and the like replace the sampler.\n\n"
                 f"Example: nrf train {name} --out runs/{name} --train.iterations 1000 sampler:sghmc"
             ),
             config=(tyro.conf.CascadeSubcommandArgs,),

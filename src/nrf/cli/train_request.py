@@ -1,4 +1,4 @@
-"""What `nrf train PRESET` reads: a preset's fields as options, and what else a run is given."""
+"""The options of `nrf train PRESET`: a preset's fields, and the settings of the run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from nrf.samplers import SAMPLERS
 
 
 def _by_name(registry: Mapping[str, type]) -> Any:
-    """Any one of a registry's classes, chosen as a whole by its name there: `sampler:sghmc`."""
+    """A union of a registry's classes, of which one is chosen by its name: `sampler:sghmc`."""
     return Union[tuple(Annotated[kind, tyro.conf.subcommand(name)] for name, kind in registry.items())]  # noqa: UP007
 
 
@@ -26,8 +26,8 @@ def _by_name(registry: Mapping[str, type]) -> Any:
 class PresetOptions(Preset):
     """Everything a run is made from. Each field can be overridden on the command line.
 
-    The kind of network is fixed and its fields can be overridden; sampler, learner and the reference that the potential
-    is put around can be exchanged as a whole.
+    The kind of network is fixed and its fields can be overridden; the sampler, the learner and the reference around
+    which the potential is built can be replaced as a whole.
     """
 
     if not TYPE_CHECKING:
@@ -39,7 +39,7 @@ class PresetOptions(Preset):
     else:
         reference: AnyReference = field(default_factory=NoReference)
     bound: float | None = Referenced.bound
-    """With a reference: the network beside it says at most so many nats; None for no bound."""
+    """With a reference: the network beside it adds or takes at most this many nats; None for no bound."""
 
     @classmethod
     def of(cls, preset: Preset) -> PresetOptions:
@@ -50,7 +50,7 @@ class PresetOptions(Preset):
         return cls(**values | {"potential": given.network, "reference": given.reference, "bound": given.bound})
 
     def as_preset(self) -> Preset:
-        """The preset that they are."""
+        """The preset with these values."""
         values = _values(self)
         if not isinstance(self.reference, NoReference):
             values["potential"] = Referenced(self.potential, self.reference, self.bound)
@@ -65,13 +65,13 @@ def _values(preset: Preset) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class TrainRequest:
-    """What `nrf train PRESET` is asked for."""
+    """All options of `nrf train PRESET`."""
 
     out: Path
     """Folder of the run."""
     preset: Annotated[PresetOptions, tyro.conf.arg(name="")]
     resume: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Go on with the run in the folder; its own settings are the defaults, so overrides need not be repeated."""
+    """Continue the run in the folder; its own settings are the defaults, so overrides need not be repeated."""
     device: str = "cpu"
     """Where to compute: cpu, cuda, mps, …"""
     quiet: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False

@@ -1,4 +1,4 @@
-"""`nrf sample`, `revise`, `score`, `density` and `interpolate`: what is done with a trained model."""
+"""`nrf sample`, `revise`, `score`, `density` and `interpolate`: commands for a trained model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from nrf.fields import Integral
 
 UNSURE = 0.5
-"""A standard error of importance sampling, in nats, beyond which the tail of its weights was not seen."""
+"""The standard error of importance sampling, in nats, above which the tail of its weights was not sampled."""
 
 
 def sample(
@@ -101,7 +101,7 @@ def revise(
         steps: Revision steps, instead of those of the training.
         temperature: Temperature, instead of that of the training.
         step_size: Step size, instead of that of the training.
-        start_level: Of a field with noise levels: the one to begin at, -1 the widest; less of a row is kept there.
+        start_level: For a field with noise levels: the level to begin at. -1 is the widest, which keeps least of a row.
         averaged: Use the averaged weights.
         replica: Which model of a run with --replicas, from 0.
         seed: Seed of the noise.
@@ -198,8 +198,8 @@ def density(
     Args:
         folder: Folder of a run of the learner `levels`, or of a field around a reference.
         chains: Independent chains of annealed importance sampling.
-        between: Densities between two noise levels, on the way of a chain.
-        moves: Moves of a chain at each of them.
+        between: Intermediate densities of a chain between two noise levels.
+        moves: Moves of a chain at each density.
         averaged: Use the averaged weights.
         replica: Which model of a run with --replicas, from 0.
         seed: Seed of the chains.
@@ -233,7 +233,7 @@ def interpolate(
     replica: int = 0,
     seed: int = 0,
 ) -> int:
-    """Draw what the generator makes of codes on straight lines between pairs of random codes.
+    """Draw generated samples for codes on straight lines between pairs of random codes.
 
     Example: nrf interpolate runs/g --out lines.png
 
@@ -266,7 +266,7 @@ def _with_error(integral: Integral) -> str:
 
 
 def _means(told: list[Mapping[str, Any]]) -> str:
-    """What a sampler told of its chains, chunk by chunk, in words: ``, acceptance 0.87``."""
+    """The means of a sampler's diagnostics over chunks, in words: ``, acceptance 0.87``."""
     names = list(told[0]) if told else []
     return "".join(f", {name} {sum(float(t[name]) for t in told) / len(told):.3g}" for name in names)
 
@@ -285,7 +285,7 @@ def _draw(dataset: str, x: Any, out: Path) -> None:
     if x.shape[1:] == (2,):
         figures.save(figures.points({"samples": x}), out)
         return
-    side = min(int(len(x) ** 0.5), 16)  # a picture of more than 256 is no picture
+    side = min(int(len(x) ** 0.5), 16)  # with more than 256, too small to see
     if side * side < len(x):
         say(f"the first {side * side} are drawn; .npz holds all")
     images = figures.as_images(dataset, x[: side * side])

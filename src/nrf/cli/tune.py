@@ -33,11 +33,11 @@ def tune(
     seed: int = 0,
     csv: tyro.conf.OmitArgPrefixes[CsvOptions] = AS_KNOWN,
 ) -> int:
-    """Search a detector's settings without labels, by synthetic anomalies: a help, no oracle.
+    """Search a detector's settings without labels, by synthetic anomalies.
 
     Candidates differ in field, scaling, number of models and training; the first has the defaults. All are fitted to
-    70 % of the rows and compared on the others. Synthetic anomalies are not those of the world: where you have
-    some labelled ones, `nrf detect evaluate` says more.
+    70 % of the rows and compared on the others. Synthetic anomalies differ from real ones, so the result is a hint, not
+    proof: where you have labelled anomalies, `nrf detect evaluate` says more.
 
     Example: nrf tune normal.csv --out search --minutes 10
 
@@ -45,12 +45,12 @@ def tune(
         table: Normal rows: .csv, .csv.gz or .parquet.
         out: Folder for trials.csv, best.json and model, the detector with the best settings, fitted to all rows.
         drop: Columns to leave out.
-        label: Column with labels, of which `normal` is used and which is no feature.
+        label: Column with labels: only rows with the label --normal are used, and the column is not a feature.
         normal: The label of the rows to use.
-        trials: Candidates, at most.
-        minutes: Time for the trials; none is begun later.
+        trials: Maximum number of candidates.
+        minutes: Minutes for the trials; no trial starts later.
         engine: One trial after the other (local), or several at a time by Ray Tune; the results are the same.
-        false_alarm_rate: Of the detector that is written.
+        false_alarm_rate: False-alarm rate of the detector that is written.
         seed: Seed.
         csv: How the file is written.
     """
@@ -80,7 +80,7 @@ def tune(
     file = FileColumns(label, (), tuple(drop), dialect)
     found.detector.fitted_ = replace(fitted, provenance=replace(fitted.provenance, file=file))
     write_search(found, out)
-    shown = [("default", trial) for trial in found.trials[:1] if trial.number == 0]  # Ray may have ended it in time
+    shown = [("default", trial) for trial in found.trials[:1] if trial.number == 0]  # absent if time ran out
     print_table(
         ("", "AUROC, synthetic", "settings"),
         [(w, f"{t.auroc:.4f}", _words(t.parameters)) for w, t in (*shown, ("best", found.best))],

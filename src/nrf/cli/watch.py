@@ -1,4 +1,4 @@
-"""`nrf detect watch`: a stream of rows, from a file or standard input, and the evidence that it has changed."""
+"""`nrf detect watch`: read a stream of rows, from a file or standard input, and report evidence of change."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from nrf.detect.tables.files import Batch
 
 ALARM = 3
-"""Exit code with --fail where drift was found."""
+"""Exit code with --fail if drift was found."""
 FILE_ROWS = 8192
-"""Most rows of a file that are looked at together."""
+"""Maximum number of rows of a file that are processed together."""
 SHOWN = 10
-"""Columns in the summary."""
+"""Maximum number of columns in the summary."""
 
 Model = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="MODEL")]
 Stream = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="STREAM")]
@@ -52,7 +52,7 @@ def watch(
     device: str = "cpu",
     csv: tyro.conf.OmitArgPrefixes[CsvOptions] = AS_KNOWN,
 ) -> int:
-    """Say when the rows of a stream are no longer like those that the detector was calibrated on, and which columns.
+    """Report when the rows of a stream no longer resemble the calibration rows, and which columns have changed.
 
     If nothing changes, an alarm is raised, however long the stream, with probability --level at most (docs/drift.md).
     The exit code is 0, with --fail 3 if drift was found, in this call or before.
@@ -65,19 +65,19 @@ def watch(
         model: Folder of the detector.
         stream: The next rows: .csv, .csv.gz or .parquet, or - for CSV lines on standard input, with a header.
         level: Probability of a false alarm, at any time; 0.01 if not given.
-        columns: Columns to watch beside the score; all if not given.
+        columns: Columns to watch in addition to the score; all if not given.
         score_only: Watch the score alone.
         reference: What the first scores are compared with: the calibration rows, or the first rows of the stream, for
             streams that hold anomalies all the time; calibration if not given.
-        seed: Of the random numbers that break ties; 0 if not given.
+        seed: Seed of the random numbers that break ties; 0 if not given.
         out: Where to keep the state, after every --every rows and at the end: .json.
-        resume: Go on from the state in --out, if there is one; all rows of STREAM are new ones then.
-        every: Rows between two lines that say how it stands.
+        resume: Continue from the state in --out, if there is one; all rows of STREAM then count as new.
+        every: Rows between two lines that report the evidence.
         figure: Where to draw the evidence: .png.
         fail: End with the exit code 3 if drift was found.
         drop: Columns to leave out.
         device: Where to compute: cpu, cuda, …
-        csv: How the stream is written, where it is not like the training file.
+        csv: How the stream is written, where it differs from the training file.
     """
     if every < 1:
         raise InputError(f"--every must be at least 1, got {every}")
@@ -87,7 +87,7 @@ def watch(
         if path is not None:
             require_output(path, suffix)
     if figure is not None:
-        import nrf.figures  # noqa: F401 - what it needs is missed now, and not after the stream
+        import nrf.figures  # noqa: F401 - a missing package is reported now, not after the stream
     from nrf.detect import NRFDetector
 
     given: dict[str, Any] = {"level": level, "reference": reference, "seed": seed}
@@ -127,13 +127,13 @@ def _monitor(detector: NRFDetector, given: dict[str, Any], out: Path | None, res
     if out is None or not out.exists():
         return DriftMonitor(detector, **given)
     if not resume:
-        raise InputError(f"{out} exists; go on from it with --resume, or delete it to start anew")
+        raise InputError(f"{out} exists; go on from it with --resume, or delete it to start again")
     monitor = DriftMonitor.load(out, detector)
     asked = DriftMonitor(detector, **given)
     for name in given:
         if getattr(monitor, name) != getattr(asked, name):
             option = "--score-only" if given[name] is False else f"--{name}"
-            raise InputError(f"{out}: {option} is not that of the state; leave it out, or start anew without --resume")
+            raise InputError(f"{out}: {option} is not that of the state; leave it out, or start again without --resume")
     return monitor
 
 

@@ -17,18 +17,18 @@ Column = Annotated[str | None, tyro.conf.arg(metavar="COL")]
 
 @dataclass(frozen=True)
 class WindowOptions:
-    """A detector of windows: it sees rows in the order of time, several at once, and scores rows."""
+    """A detector of windows: it sees several neighbouring rows at once, in the order of time, and scores rows."""
 
     window: Annotated[int | None, tyro.conf.arg(metavar="SIZE")] = None
-    """Rows of a window. Rows to calibrate on are then the last part of each series, not random ones."""
+    """Rows per window. Calibration rows are then the last part of each series, not random rows."""
     window_step: Annotated[int, tyro.conf.arg(metavar="N")] = 1
     """Rows from one window to the next."""
     window_score: Literal["mean", "min"] = "mean"
-    """A row's score is the mean, or the least, of those of the windows that hold it."""
+    """A row's score is the mean or the minimum of the scores of the windows that hold it."""
     time: Column = None
-    """Column to order rows by; windows do not reach over gaps in it. Without it, rows are in the order of time."""
+    """Column to order rows by; windows do not reach over gaps in it. Without it, rows must be in order."""
     group: Column = None
-    """Column that tells series apart; a window holds rows of one."""
+    """Column that says which series a row belongs to; a window holds rows of one series."""
 
     def features(self) -> Windows | None:
         """The feature step, if there is one."""

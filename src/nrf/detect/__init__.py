@@ -1,4 +1,4 @@
-"""Anomaly detection: a detector with scikit-learn's interface, calibrated, explained, kept and exported."""
+"""Anomaly detection: a detector with scikit-learn's interface: calibrate, explain, save and export it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Names of before, with a warning."""
+    """Former names, with a warning."""
     renamed = {**OLD_NAMES, "TableEncoder": Schema}
     if name not in renamed:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,8 +1,8 @@
 """From potentials to decisions without labels: conformal p-values, thresholds, false discoveries.
 
 Everything rests on the potentials of *calibration rows*: normal rows the model was not trained on. A new normal row is
-as likely to rank anywhere among them, whatever the potential is worth; so the guarantees hold for a bad model, too. It
-only finds less.
+equally likely to have any rank among them, however good or bad the potential is; so the guarantees hold for a bad
+model, too. It only finds fewer anomalies.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ IN_SEQUENCE: dict[str, CalibratedOn] = {
     "training rows": "training rows in sequence",
     "given rows": "given rows in sequence",
 }
-"""What calibration rows are called where they stand in windows: they depend on each other, and promises are weaker."""
+"""Names of calibration rows that are in windows: they depend on each other, and promises are weaker."""
 
 FALSE_ALARM_RATE = 0.05
-"""Where neither a false-alarm rate nor a contamination is given."""
+"""The false-alarm rate if neither it nor a contamination is given."""
 SMALLEST_SPLIT = 20
-"""With fewer rows none can be spared for calibration: the training rows serve."""
+"""With fewer rows none is held out for calibration: the training rows serve instead."""
 CALIBRATION_SHARE = 0.2
-"""Rows held out for calibration, where it is not said how many."""
+"""Share of the rows held out for calibration by default."""
 ROUNDING = 1e-5
-"""How far the sums of another processor or runtime may move a score, in units of max(1, |score|); measured: 1.2e-6."""
+"""How far summation on another processor or runtime may move a score, in units of max(1, |score|); measured: 1.2e-6."""
 
 
 def rows_needed(rate: float) -> int:
@@ -69,8 +69,8 @@ def rows_to_hold_out(n_rows: int, share: float | None, rate: float | None) -> in
 
     Args:
         n_rows: Rows of the table.
-        share: Share to hold out; if None a fifth, or as many as the rate needs where that is at most half of all.
-        rate: False-alarm rate to keep, if there is one.
+        share: Share to hold out; if None, a fifth, or as many as the rate needs if that is at most half of all.
+        rate: False-alarm rate to keep, if any.
 
     Example:
         >>> [rows_to_hold_out(n, None, 0.05) for n in (19, 30, 60, 1000)]
@@ -135,7 +135,7 @@ class ThresholdRule:
         return f"threshold {self.threshold:.6g}: flags at most {100 * self.rate:g} % of normal rows, by {rows}"
 
     def warn(self, stacklevel: int = 2) -> None:
-        """Say so if the rate cannot be kept; every way to a threshold ends here."""
+        """Warn if the rate cannot be kept; every way to set a threshold calls this."""
         if self.kind == "contamination":
             return
         if self.flags_nothing:
@@ -159,7 +159,7 @@ class ThresholdRule:
 
 
 def warn_if_too_few(n_rows: int, rate: float, stacklevel: int = 2) -> None:
-    """Say so if a false discovery rate is below the lowest p-value of so many calibration rows."""
+    """Warn if a false discovery rate is below the lowest p-value of so many calibration rows."""
     if 1 / (n_rows + 1) > rate:
         _warn_too_few(n_rows, rate, "false discovery rate", stacklevel + 1)
 
@@ -178,9 +178,9 @@ def _warn_too_few(n_rows: int, rate: float, what: str, stacklevel: int) -> None:
 class Calibration:
     """Potentials of calibration rows, sorted upwards.
 
-    Equal rows have equal potentials but for rounding, which is another with other instructions, in another runtime, or
-    if values come in single precision. Scores closer than ``tolerance`` are therefore taken as equal, in favour of the
-    row: p-values are the larger for it, and the promise holds.
+    Equal rows have equal potentials except for rounding, which differs with other instructions, in another runtime, or
+    if values come in single precision. Scores closer than ``tolerance`` therefore count as equal, in favour of the row:
+    this makes p-values larger, and the promise holds.
 
     Example:
         >>> normal = Calibration.of(np.arange(99.0))
@@ -195,7 +195,7 @@ class Calibration:
 
     @classmethod
     def of(cls, scores: NDArray[np.floating], tolerance: float = 0.0) -> Calibration:
-        """From the potentials of calibration rows in any order."""
+        """Build a calibration from the potentials of calibration rows, in any order."""
         ordered: Floats = np.sort(np.asarray(scores, dtype=np.float64).ravel())
         if len(ordered) == 0:
             raise InputError("calibration needs at least one row")
@@ -206,7 +206,7 @@ class Calibration:
         return cls(ordered, tolerance)
 
     def p_values(self, scores: NDArray[np.floating]) -> Floats:
-        """For each potential, the share of calibration rows at or below it, within the tolerance, and the row itself.
+        """For each potential, the share of calibration rows, and itself, that are at or below it within the tolerance.
 
         For a normal row independent of the calibration rows, ``P(p ≤ α) ≤ α`` for every α. A row without a score (NaN)
         has no p-value (NaN).
@@ -218,7 +218,7 @@ class Calibration:
     def threshold(self, false_alarm_rate: float) -> float:
         """The potential below which rows are flagged, so that a normal row is flagged with at most that probability.
 
-        With n calibration rows no rate below 1/(n + 1) can be kept by flagging anything: then nothing is.
+        With n calibration rows, a rate below 1/(n + 1) is kept only by flagging nothing: then nothing is flagged.
         """
         if not 0 < false_alarm_rate < 1:
             raise InputError(f"false_alarm_rate must lie between 0 and 1, got {false_alarm_rate}")
@@ -227,7 +227,7 @@ class Calibration:
         return float(self.scores[k] - self.tolerance) if k >= 0 else -np.inf
 
     def ranks(self, scores: NDArray[np.floating]) -> Floats:
-        """Potentials as ranks among the calibration rows, 0 to 1, linear in between; beyond them by their distance.
+        """Potentials as ranks among the calibration rows, 0 to 1, interpolated linearly; beyond them by their distance.
 
         A potential among several that are equal within the tolerance has the mean of the ranks below and above them.
         """
@@ -249,7 +249,7 @@ class Calibration:
 
 
 def false_discoveries(p_values: NDArray[np.floating], rate: float) -> NDArray[np.bool_]:
-    """Benjamini–Hochberg: the rows of a batch to flag so that of those at most that share is expected to be normal.
+    """Benjamini–Hochberg: which rows of a batch to flag, so that at most that share of them is expected to be normal.
 
     Conformal p-values that share their calibration rows are positively dependent, and the procedure keeps its promise
     (Bates et al., "Testing for outliers with conformal p-values").

@@ -1,4 +1,4 @@
-"""The model card of a detector: in one page of Markdown, what it was fitted to, what it promises and what it keeps."""
+"""The model card of a detector: one page of Markdown on what it was fitted to, what it promises and what it stores."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["CARD", "model_card", "write_card"]
 
 MOST_COLUMNS = 100
-"""Columns that get a line each."""
+"""Maximum number of columns that get a line each."""
 
 
 def write_card(detector: NRFDetector, folder: str | Path) -> Path:
@@ -206,7 +206,7 @@ def _provenance(fitted: Fitted) -> list[str]:
 
 
 def _name(value: Any) -> str:
-    """A name as code, in which nothing is markup."""
+    """A name as inline code, so that nothing in it is markup."""
     return f"`{_in_line(value).replace('`', 'ʼ')}`"
 
 

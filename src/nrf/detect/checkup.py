@@ -1,4 +1,4 @@
-"""Whether a fit learned anything: held-out normal rows against anomalies made of them, before and after training."""
+"""Whether a fit learned anything: held-out normal rows against synthetic anomalies, before and after training."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from nrf.detect.selection import anomalies_of
 from nrf.fields import Choice
 
 MOST_ROWS = 500
-"""Held-out rows that are looked at, at most: it should take milliseconds."""
+"""Maximum number of held-out rows to use: the check should take milliseconds."""
 FEWEST_ROWS = 20
-"""With fewer the two numbers differ by chance as much as by training."""
+"""With fewer rows, the two numbers differ by chance as much as by training."""
 MARGIN = 0.02
 """By how much training must raise the AUROC of one kind of anomaly, at least. On sound fits of small tables some kind
 gains 0.03 or more; a learning rate of a millionth brings 0.01."""
@@ -44,8 +44,8 @@ def check_training(
     or may have, by the standard error of so few rows.
 
     Args:
-        trained: As they will be used.
-        untrained: Makes those of the same seeds before training.
+        trained: The networks as they will be used.
+        untrained: Returns the networks of the same seeds before training.
         held: Encoded normal rows, or images, that were not trained on.
         groups: Which outputs encode a column of the table, as for :func:`nrf.detect.selection.synthetic_anomalies`.
         warn: Takes the warning.
@@ -81,19 +81,19 @@ def check_field(
     n_iter: int,
     warn: Callable[[str], None],
 ) -> dict[str, float] | None:
-    """How well a field of neighbours and density tells held-out rows from anomalies made of them; its network's part.
+    """How well a field of neighbours and density separates held-out rows from synthetic anomalies; its network's part.
 
     Args:
-        settled: As they will be used.
-        choices: What held-out rows said of each network.
+        settled: The networks as they will be used.
+        choices: What held-out rows chose for each network.
         held: Encoded normal rows that were not trained on.
         groups: Which outputs encode a column of the table.
-        n_iter: Iterations that the networks were trained for.
-        warn: Takes the warning where the field tells nothing.
+        n_iter: Number of iterations that the networks were trained for.
+        warn: Takes the warning if the field separates nothing.
 
     Returns:
-        ``synthetic_auroc``; and of networks that were trained ``strength``, λ, and ``held_out_gain``, what they add to
-        the log-likelihood of held-out rows, in nats, with ``held_out_gain_error``. None with fewer than 20 held-out
+        ``synthetic_auroc``; for trained networks also ``strength``, which is λ, and ``held_out_gain``, what they add to
+        the log-likelihood of held-out rows in nats, with ``held_out_gain_error``. None with fewer than 20 held-out
         rows.
     """
     found = {}
@@ -112,7 +112,7 @@ def check_field(
     found["synthetic_auroc"] = float(won.mean())
     if (won.mean(1) + won.std(1) / np.sqrt(len(rows))).max() < CHANCE:
         warn(
-            "this detector tells held-out normal rows from no kind of synthetic anomaly: the mean AUROC is "
+            "this detector cannot separate normal rows from any kind of synthetic anomaly: the mean AUROC is "
             f"{found['synthetic_auroc']:.2f} (0.5 is chance). Do not rely on its scores: try more rows, or leave out "
             "columns without information such as identifiers"
         )

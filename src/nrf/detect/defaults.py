@@ -1,8 +1,8 @@
-"""What the detector trains, sized from the data: networks, sampler, learner, length.
+"""What the detector trains by default: networks, sampler, learner and length of training, sized from the data.
 
-The values were chosen on held-out normal rows against anomalies made from them (columns shuffled, noise added, uniform
-draws, rows moved outwards or apart), over data sets that come with scikit-learn or are generated:
-see docs/detection.md.
+The values were chosen on held-out normal rows against synthetic anomalies made from them (columns shuffled, noise
+added, uniform draws, rows moved outwards or apart), over data sets that come with scikit-learn or are generated: see
+docs/detection.md.
 """
 
 from __future__ import annotations
@@ -33,32 +33,32 @@ from nrf.samplers import SGLD, Sampler
 from nrf.training import TrainConfig
 
 ColumnField = Literal["product", "density"]
-"""Fields of columns that are not learned by samples."""
+"""Fields for tables that are learned without a sampler."""
 CONFINEMENT = 3.0
-"""In units of the scaled columns: far outside, where training never was, the potential falls all the same."""
+"""In units of the scaled columns: beyond this, far outside the training data, the potential falls in any case."""
 SMOOTHING = 0.9
-"""Noise on training rows, in distances between neighbours: as much as a table of that many rows cannot tell anyway."""
+"""Noise on training rows, in distances between neighbours: no more than a table of that many rows could resolve."""
 LEAST_NOISE = 0.06
-"""The same, at least, in units of the scaled columns."""
+"""The minimum of that noise, in units of the scaled columns."""
 MANY_ROWS = 100_000
 """Rows from which on batches are larger, training is longer, rates are lower, the sampler's steps fall and weights are
 averaged."""
 AVERAGED = 0.995
-"""Of many rows: how much of the averaged weights stays at an iteration. They follow over some 200 of them."""
+"""With many rows: how much of the averaged weights is kept at each iteration. They average over some 200 iterations."""
 LINE = 10
-"""Iterations between two lines of metrics, at least: by fewer the guard would go by chance."""
+"""Minimum number of iterations between two lines of metrics: with fewer, the guard reacts to chance."""
 FEWEST_ANCHORS, MOST_ANCHORS, ANCHOR_CELLS = 1000, 10_000, 120_000
-"""Anchors of a field of neighbours, and their number times that of the columns."""
+"""Least and greatest number of anchors of a field of neighbours, and that number times the number of columns."""
 NETWORK_LINE = 50
-"""The same, where a network is learned around a mixture."""
+"""Iterations between two lines of metrics for a network around a mixture."""
 OF_DENSITIES = ("widths", "learning_rate", "batch_size", "iterations")
-"""Settings of training that are those of a network around a mixture, too."""
+"""Settings of training that also apply to a network around a mixture."""
 SPACING_ROWS = 500
 SPACING_AMONG = 20_000
 
 
 def spacing_of(rows: Tensor) -> float:
-    """How far apart rows are: the median distance to the nearest other row, by the root of the number of columns."""
+    """How far apart rows are: the median distance to the nearest other row, over the root of the number of columns."""
     among = rows[:SPACING_AMONG].flatten(1)
     chosen = among[:SPACING_ROWS]
     distances = torch.cdist(chosen, among)
@@ -74,12 +74,12 @@ def field_spec(
     units: Sequence[float] = (),
     pairs: PairTree | None = None,
 ) -> PairSpec:
-    """The default spec of the detector's own field for so many rows of columns, with some of its values given.
+    """The default spec of the detector's own field for a table of this size, with some of its values given.
 
     Args:
         field: Neighbours and density, or the density alone.
         n_rows: Training rows.
-        columns: Of the table, however many outputs encode them.
+        columns: Columns of the table, however many outputs encode them.
         changes: ``widths``, ``learning_rate``, ``batch_size`` or ``iterations`` in place of the default; None stands
             for the default.
         units: What each encoded column is multiplied by, where they are not all 1.
@@ -120,7 +120,7 @@ def field_spec(
 
 
 def n_anchors(columns: int) -> int:
-    """Rows that neighbours are looked for among, at most: of many columns fewer, so that scoring stays fast.
+    """Maximum number of rows among which neighbours are searched: fewer with many columns, so that scoring stays fast.
 
     Example:
         >>> [n_anchors(columns) for columns in (5, 20, 120, 1000)]
@@ -162,7 +162,7 @@ def spec_for(n_rows: int, shape: Shape, changes: dict[str, Any], spacing: float 
 def _table(columns: int, noise: float) -> PairSpec:
     """Perceptrons, and a sampler whose step fits the noise.
 
-    A step δ is stable where rows vary by more than √(2δ); what has no density at that scale makes the potential grow
+    A step δ is stable where rows vary by more than √(2δ); data without a density at that scale make the potential grow
     without bound.
     """
     return PairSpec(
@@ -171,8 +171,8 @@ def _table(columns: int, noise: float) -> PairSpec:
         # Noise as wide as the data: it is what makes the potential fall beside them, in every direction.
         generator=MLPGenerator(latent_dim=min(columns, 10), widths=(64, 64), activation="softplus", sigma=1.0),
         sampler=SGLD(step_size=noise**2 / 2),
-        # Half as many teach as well on most tables; but where columns depend on each other, or are many, proposals this
-        # wide do not arrive among the rows, and the potential falls at the samples instead of beside the rows.
+        # Half as many work as well on most tables; but where columns depend on each other, or are many, proposals this
+        # wide do not reach the rows, and the potential falls at the samples instead of beside the rows.
         revision=Revision(n_steps=20, target="x"),
         learner=InclusiveConfig(
             betas=(0.0, 0.9), potential_lr=5e-3, generator_lr=2e-3, control_weight=0.1, data_noise=noise
@@ -184,12 +184,12 @@ def _table(columns: int, noise: float) -> PairSpec:
 def _large_table_defaults(spec: PairSpec) -> PairSpec:
     """For many rows: half the widths, a lower rate, and steps that fall to a fifth in the course of a revision.
 
-    Where the potential has become four times as steep as the noise would make it, steps that do not fall throw samples
-    to and fro, the potential learns from where they land, and gets steeper still.
+    Where the potential has become four times as steep as the noise would make it, constant steps throw samples back and
+    forth, the potential learns from where they land, and gets steeper still.
     """
     return replace(
         spec,
-        # With as many rows it is as good, and a million of them are to be scored in a second.
+        # With so many rows it is as good, and a million rows should be scored in a second.
         potential=MLPPotential(widths=(128, 64), data_init=True, confinement=CONFINEMENT),
         sampler=replace(spec.sampler, decay=(5.0, 1.0)),
         learner=replace(spec.learner, potential_lr=2e-3),
@@ -217,20 +217,20 @@ def _images(shape: Shape, noise: float) -> PairSpec:
 
 
 def _batch(n_rows: int) -> int:
-    """An eighth of few rows, 128 of many; more where an epoch would be long."""
+    """The batch size: an eighth of few rows, 128 of many; more where an epoch would be long."""
     if n_rows > MANY_ROWS:
         return 512
     return int(min(128, max(32, 2 ** round(math.log2(max(n_rows, 8) / 8)))))
 
 
 def _iterations(n_rows: int, batch: int) -> int:
-    """In proportion to few rows, 3,000 for more, 5,000 for many, and at least one pass over all of them."""
+    """The number of iterations: proportional to few rows, 3,000 for more, 5,000 for many, and at least one epoch."""
     most = 5000 if n_rows > MANY_ROWS else 3000
     return max(min(most, max(400, 3 * n_rows)), math.ceil(n_rows / batch))
 
 
 def _with(spec: PairSpec, given: dict[str, Any]) -> PairSpec:
-    """Put given values where they belong."""
+    """The spec with the given values in place of its own."""
     places = {
         "widths": "potential",
         "latent_dim": "generator",
@@ -250,7 +250,7 @@ def _with(spec: PairSpec, given: dict[str, Any]) -> PairSpec:
         spec = replace(spec, **{places[name]: replace(part, **{name: value})})
     if first is None:
         return spec
-    if "step_size" not in given and first > 0:  # rows so far apart that their own step is larger: then none falls
+    if "step_size" not in given and first > 0:  # rows are so far apart that their own step is larger: no fall
         first = max(first, spec.sampler.step_size)
     return replace(spec, sampler=falling(spec.sampler, first, spec.revision.n_steps))
 

@@ -42,54 +42,55 @@ Callback = Callable[["NRFDetector", dict[str, float]], object]
 
 
 class NRFDetector(OldNames, Thresholds, OutlierMixin, BaseEstimator):  # type: ignore[misc]
-    """Anomaly detection by a random field, neighbours times a density: the potential u(x) is the score, high = normal.
+    """Anomaly detection by a random field, such as nearest neighbours times a density: its potential u(x) is the score.
 
-    Trained on normal rows, or on rows that are nearly all normal. Takes arrays, tables (pandas, polars, Arrow) with
-    numbers, booleans, categories, dates and missing values, and images ``(n, channels, height, width)``.
+    A high score means normal. Train it on normal rows, or on rows that are nearly all normal. It takes arrays, tables
+    (pandas, polars, Arrow) with numbers, booleans, categories, dates and missing values, and images
+    ``(n, channels, height, width)``.
 
     Args:
         false_alarm_rate: Share of normal rows that ``predict`` may flag, 0.05 if nothing is given; kept by rows held
             out from training (split conformal), however good or bad the model is.
-        contamination: Instead of that, the share of the training rows to flag.
-        calibration_fraction: Share of the rows held out to calibrate on; if None a fifth, or as many as the false-alarm
-            rate needs where that is at most half of the rows.
+        contamination: Instead of a false-alarm rate, the share of the training rows to flag.
+        calibration_fraction: Share of the rows held out to calibrate on. If None, a fifth, or as many as the
+            false-alarm rate needs if that is at most half of the rows.
         n_estimators: Models trained at once (replicas); their spread is the score's uncertainty.
         combine: Mean of the models' potentials, or of their ranks among the calibration rows.
         field: Which field scores. ``product`` multiplies a field of neighbours with a density, a mixture of Gaussians;
-            ``density`` is the latter alone, many times faster to score by; ``inclusive`` is a network learned by
+            ``density`` is the density alone, which scores many times faster; ``inclusive`` is a network learned by
             maximum likelihood from revised samples, with its generator, as in the paper. ``auto`` is the product for
-            columns, and ``inclusive`` for images on pixels, for networks of your own, and where ``training`` has
-            settings that are its own.
-        max_iter: Iterations of training. If None those of an inclusive field go by the number of rows, and in the other
-            fields no network is trained: on tables that were measured it made the density better and the detection not
-            (docs/detection.md). With 600, say, a network around the mixture is trained; held-out rows decide how much
-            of it counts.
+            columns, and ``inclusive`` for images on pixels, for networks of your own, and if ``training`` has settings
+            that only ``inclusive`` has.
+        max_iter: Iterations of training. If None, an inclusive field takes a number that depends on the number of rows,
+            and the other fields train no network: on the tables measured, a network improved the density but not the
+            detection (docs/detection.md). With 600, say, a network around the mixture is trained; held-out rows decide
+            how much of it counts.
         training: Everything else about training: widths, sampler, learning rate, batch size. A
             :class:`nrf.detect.Training`, or None for what suits the table. In ``set_params`` and in the grid of a
             search ``training__sigma`` is its setting ``sigma``; ``training`` itself takes whole objects.
-        features: A scikit-learn transformer that makes columns of the rows, fitted on the training rows alone, so that
-            calibration rows stay rows it has never seen. ``auto`` is none for tables, and principal components for
-            images; None is none for images too, which then get a pair of networks on pixels: much slower. Images
-            reach it scaled to [−1, 1].
+        features: A scikit-learn transformer that turns rows into columns, fitted on the training rows alone, so that it
+            has never seen the calibration rows. ``auto`` is none for tables, and principal components for images; None
+            is none for images too, which then get a pair of networks on pixels: much slower. Images reach it scaled to
+            [−1, 1].
         potential: A module ``(n, *event) → (n,)`` of your own, in place of the default one.
         generator: A :class:`nrf.models.LatentGenerator` of your own.
         max_levels: Categorical columns with more levels, rare ones not counted, are hashed.
         categorical: Columns, by name or place, whose values are levels whatever they look like: zip codes, zones.
         keep: Columns to keep though they look like identifiers, which are left out otherwise, with a warning: levels
             nearly all distinct, free text, running numbers, dates at equal steps.
-        scaling: What numbers and dates are measured in. ``auto``: standard deviations from the mean; in columns with
-            heavy tails (a mean fourth power above 6) the mean of that, with a logarithm beyond ±3, and of the normal
-            score of the value's rank in training. ``quartiles``: distances from the median over that of the quartiles,
-            which no wild value moves, with a logarithm beyond ±3. ``deviation``: the same over the standard deviation,
-            for columns in which half of all rows lie closely together, such as a network's answers.
-        warm_start: ``fit`` goes on from the networks of the fit before, with its encoding.
-        keep_examples: Explanations name the training rows nearest to a row, where the field remembers such, and
-            ``save`` stores the calibration rows, which are records of the training table, beside their
-            scores. By default it stores the scores alone: a detector that was loaded then explains rows without typical
-            rows to compare them with, and ``partial_fit`` calibrates it on the rows that it is given alone.
-        callbacks: Called as ``callback(detector, numbers)`` while a network is trained: of an inclusive field about
-            once an epoch, every ten iterations at most, of the others every fifty. One that returns True ends training.
-            That detector is a copy of this one that holds the model as it is at that moment; use it during the call
+        scaling: Units of numbers and dates. ``auto``: standard deviations from the mean; in columns with heavy tails (a
+            mean fourth power above 6), the average of that value, logarithmic beyond ±3, and the normal score of its
+            rank in training. ``quartiles``: the distance from the median over the interquartile range, which no extreme
+            value moves, logarithmic beyond ±3. ``deviation``: the same over the standard deviation, for columns in
+            which half of all rows lie closely together, such as a network's outputs.
+        warm_start: ``fit`` continues from the networks of the previous fit, with its encoding.
+        keep_examples: Explanations name the nearest training rows, if the field remembers such rows, and ``save``
+            stores the calibration rows, which are records of the training table, in addition to their scores. By
+            default ``save`` stores the scores alone: after ``load``, explanations have no typical rows to compare with,
+            and ``partial_fit`` calibrates only on the rows that it is given.
+        callbacks: Called as ``callback(detector, numbers)`` while a network is trained: for an inclusive field about
+            once per epoch, at most every ten iterations, for the others every fifty iterations. Returning True ends
+            training. The detector is a copy of this one with the model as it is at that moment; use it during the call
             only.
         random_state: Seed, or a numpy ``RandomState``.
         device: Where to compute: "cpu", "cuda", …
@@ -101,28 +102,28 @@ class NRFDetector(OldNames, Thresholds, OutlierMixin, BaseEstimator):  # type: i
     settings of ``training`` were parameters of their own.
 
     Attributes:
-        fitted_: All that the fit has learned, as one record, :class:`nrf.detect.fitted.Fitted`; the attributes below
-            are read from it.
-        threshold_rule_: Where the threshold comes from: its kind, its rate, and the rows that keep it.
+        fitted_: Everything that the fit has learned, as one record, :class:`nrf.detect.fitted.Fitted`; the attributes
+            below are read from it.
+        threshold_rule_: Where the threshold comes from: its kind, its rate, and the rows that set it.
         offset_: The threshold: rows with a lower score are flagged.
         calibration_: Scores of the calibration rows.
         calibrated_on_: Which rows those are: held-out ones, training rows (fewer than 20 rows: no promise), or rows
             given to ``calibrate``.
         features_: The fitted feature step, or None.
-        encoder_: What was learned of the columns; None for images without a feature step.
+        encoder_: What was learned about the columns; None for images without a feature step.
         pixels_: The shape and range of images; None for tables.
         members_: The trained networks.
-        recipe_: What the networks were built and trained by.
-        n_iter_: Iterations of the last fit that were taken: fewer than ``max_iter`` where a callback ended it.
-        history_: The metrics of the last fit, line by line.
-        health_: What can be said without labels: ``synthetic_auroc``, how well held-out normal rows are separated from
-            synthetic anomalies made of them; not with fewer than 20 held-out rows. Of an inclusive field also
-            ``untrained_synthetic_auroc``, the same before training; a fit warns if the first is not higher. Of a
+        recipe_: The settings by which the networks were built and trained.
+        n_iter_: Number of iterations of the last fit: fewer than ``max_iter`` if a callback ended it.
+        history_: The metrics of the last fit, one record per logged iteration.
+        health_: Checks that need no labels: ``synthetic_auroc``, how well held-out normal rows are separated from
+            synthetic anomalies made from them; absent with fewer than 20 held-out rows. For an inclusive field also
+            ``untrained_synthetic_auroc``, the same before training; a fit warns if the first is not higher. For a
             network around a mixture ``strength``, how much of it counts, from 0 to 1, and ``held_out_gain``, the nats
-            per row that it adds, with its standard error ``held_out_gain_error``. None if there is nothing to say.
-        file_columns_: Of a detector of a file: its columns that are no features, and how it was written.
+            per row that it adds, with its standard error ``held_out_gain_error``. None if nothing was measured.
+        file_columns_: For a detector fitted to a file: its columns that are not features, and how the file was written.
         n_features_in_: Number of columns, or of pixels.
-        feature_names_in_: Names of the columns, if the table has such.
+        feature_names_in_: Names of the columns, if the table has names.
 
     Example:
         >>> X = np.random.default_rng(0).normal(size=(600, 2))
@@ -190,7 +191,7 @@ class NRFDetector(OldNames, Thresholds, OutlierMixin, BaseEstimator):  # type: i
         Args:
             X: Rows: an array, a table, or images.
             y: Ignored.
-            false_alarm_rate: In place of the constructor's, for this fit.
+            false_alarm_rate: Replaces the constructor's value for this fit.
         """
         check_parameters(self)
         threshold = self._false_alarm_rate(false_alarm_rate), self.contamination
@@ -201,11 +202,11 @@ class NRFDetector(OldNames, Thresholds, OutlierMixin, BaseEstimator):  # type: i
         return self
 
     def partial_fit(self, X: Any, y: Any = None) -> Self:
-        """Go on training with these rows, which must have the columns of the first ones; the first call is ``fit``.
+        """Continue training with these rows, which must have the columns of the first ones; the first call is ``fit``.
 
-        Calibration rows of earlier calls are kept beside new ones, and the threshold moves by the rule it had. A
-        detector that was saved without them (``keep_examples=False``) calibrates on the new ones alone: the scores that
-        it has are those of the model before.
+        Calibration rows of earlier calls are kept together with new ones, and the threshold is set again by the same
+        rule. A detector that was saved without them (``keep_examples=False``) calibrates on the new ones alone, since
+        its stored scores are those of the earlier model.
         """
         check_parameters(self)
         before = self._before()
@@ -223,13 +224,13 @@ class NRFDetector(OldNames, Thresholds, OutlierMixin, BaseEstimator):  # type: i
     def _fit(
         self, X: Any, threshold: tuple[float | None, float | None], before: Fitted | None, *, add: bool = False
     ) -> None:
-        """Frame, split, schema, encoding, training: the record of it is the last thing that is set.
+        """Frame, split, schema, encoding, training; the record of the fit is set last.
 
         Args:
             X: Rows.
             threshold: False-alarm rate or contamination, of which one is None.
-            before: The fit to go on from, with its schema and its networks.
-            add: These rows come beside those of the fit before, and are not the same ones.
+            before: The fit to continue from, with its schema and its networks.
+            add: Whether these rows are added to those of the previous fit, rather than the same rows.
         """
         with self._all_or_nothing(), ExitStack() as stack:
             X = checked(self, X, None if before is None else before.reader)
@@ -238,7 +239,7 @@ class NRFDetector(OldNames, Thresholds, OutlierMixin, BaseEstimator):  # type: i
             step = self.features if before is None else before.reader.features
             learned, held = split_rows(X, seed, self.calibration_fraction, threshold[0], step)
             progress = stack.enter_context(self._progress(len(learned) + len(held)))
-            # All that learns from rows sees the training part alone: to a calibration row it is what it will be to a
+            # Everything that learns from rows sees the training part alone: a calibration row is then treated like a
             # new one, which may have levels, gaps and values that no training row has.
             reader = self._read_schema(taken(X, learned)) if before is None else before.reader
             field = self._field(reader)
@@ -279,11 +280,11 @@ class NRFDetector(OldNames, Thresholds, OutlierMixin, BaseEstimator):  # type: i
         return FitProgress(n_rows * self.n_features_in_, quiet=silent, piped=bool(self.verbose))
 
     def _changed_spec(self, spec: PairSpec) -> PairSpec:
-        """What a field of columns is built by, given its default: a subclass that compares defaults overrides it."""
+        """The spec of a field of columns, given its default: a subclass that compares defaults overrides it."""
         return spec
 
     def _field(self, reader: RowReader | None = None) -> FieldKind:
-        """Which field is fitted; what rows look like may not be known yet."""
+        """Which field is fitted, also if it is not known yet what the rows look like."""
         if self.field != "auto":
             return self.field
         own = self.potential is not None or self.generator is not None
@@ -292,7 +293,7 @@ class NRFDetector(OldNames, Thresholds, OutlierMixin, BaseEstimator):  # type: i
         return "inclusive" if own or pixels or settings else "product"
 
     def _read_schema(self, X: Any) -> RowReader:
-        """What training rows look like."""
+        """Learn what training rows look like."""
         return RowReader.fit(
             X,
             features=self.features,
@@ -304,13 +305,13 @@ class NRFDetector(OldNames, Thresholds, OutlierMixin, BaseEstimator):  # type: i
         )
 
     def _show(self, fitted: Fitted, numbers: dict[str, float]) -> bool:
-        """Give the callbacks a detector with the model as it is; whether one of them ends training."""
+        """Call the callbacks with a copy that holds the model as it is; whether one of them ends training."""
         shown = object.__new__(type(self))
         shown.__dict__.update(self.__dict__ | {"fitted_": fitted})
         return any([callback(shown, numbers) is True for callback in self.callbacks or ()])
 
     def _before(self) -> Fitted | None:
-        """The fit that there is, if there is one."""
+        """The present fit, if there is one."""
         return vars(self).get("fitted_")
 
     @contextmanager
@@ -336,10 +337,10 @@ class NRFDetector(OldNames, Thresholds, OutlierMixin, BaseEstimator):  # type: i
         return self.fitted_.scores(X)
 
     def log_density(self, X: Any) -> Floats:
-        """``log p(x)`` of each row in nats: of the density, without the neighbours.
+        """``log p(x)`` of each row in nats, by the density alone, without the neighbours.
 
-        The density is one of encoded columns: numbers in standard deviations, of which long tails are bent, and an
-        output for each level. So values of two detectors cannot be compared; those of one can, and they sum up to the
+        The density is over encoded columns: numbers in standard deviations with long tails compressed, and an output
+        for each level. So values of two detectors cannot be compared; those of one can, and they sum up to the
         log-likelihood of a table. With several models it is the logarithm of their mean density.
         """
         X = self._checked(X)
@@ -353,7 +354,7 @@ class NRFDetector(OldNames, Thresholds, OutlierMixin, BaseEstimator):  # type: i
         return self.fitted_.spread(X)
 
     def decision_function(self, X: Any) -> Floats:
-        """``score_samples`` above the threshold: negative = anomaly."""
+        """``score_samples`` minus the threshold: negative = anomaly."""
         return self.score_samples(X) - self.offset_
 
     def predict(self, X: Any) -> NDArray[np.int64]:
@@ -363,7 +364,7 @@ class NRFDetector(OldNames, Thresholds, OutlierMixin, BaseEstimator):  # type: i
     # ------------------------------------------------------------------------------------------- explaining, keeping
 
     def explain(self, X: Any, **options: Any) -> list[Explanation]:
-        """Why each row scores as it does; see :func:`nrf.detect.explain.explain`."""
+        """Explain why each row scores as it does; see :func:`nrf.detect.explain.explain`."""
         from nrf.detect.explain import explain
 
         X = self._checked(X)
@@ -384,7 +385,7 @@ class NRFDetector(OldNames, Thresholds, OutlierMixin, BaseEstimator):  # type: i
         Args:
             path: Its directory.
             device: Where to compute.
-            modules: ``potential``, ``generator`` and ``features`` of your own, if it was fitted with such.
+            modules: ``potential``, ``generator`` and ``features`` of your own, if it was fitted with them.
         """
         from nrf.detect.storage import load, refused
 
@@ -418,7 +419,7 @@ class NRFDetector(OldNames, Thresholds, OutlierMixin, BaseEstimator):  # type: i
 
 
 def _provenance(before: Fitted | None, seed: int, n_rows: int, *, add: bool) -> Provenance:
-    """Where a fit comes from that goes on from another one, or from none."""
+    """The provenance of a fit that continues another one, or starts fresh."""
     if before is None:
         return Provenance(versions(), seed, n_rows=n_rows)
     known = before.provenance.n_rows

@@ -1,7 +1,8 @@
 """Scores of a directory of Parquet files, a file of scores for each, in one process or by Ray.
 
-A file of scores appears when it is whole, under the name of its input. So whatever dies, and however often a file is
-scored, there is one file of scores for each input; a call that was stopped goes on with the files that are missing.
+A file of scores appears only when it is complete, under the name of its input. So whatever process dies, and however
+often a file is scored, there is one file of scores for each input; after a stop, the next call continues with the
+missing files.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ OnFile = Callable[[int, float], object]
 
 @dataclass(frozen=True)
 class DirectorySummary:
-    """What became of a directory."""
+    """Summary of a scored directory."""
 
     files: int
     scored: int
-    """Files that this call has scored; the others were there."""
+    """Files that this call scored; the others were done before."""
     rows: int
     anomalies: int
 
@@ -59,17 +60,17 @@ def score_directory(
     Args:
         model: Folder of a saved detector. With Ray, every machine must see this folder and the two others.
         source: The directory; its own files alone, not those of folders in it.
-        out: Folder for the scores: a new one, or one of a call with the same detector, files and columns that was
-            stopped, which goes on.
-        engine: ``local``, one file after the other in this process, or ``ray``, several at a time by Ray Data: on the
+        out: Folder for the scores: a new one, or that of a stopped call with the same detector, files and columns, to
+            continue it.
+        engine: ``local``, one file after the other in this process, or ``ray``, several at a time with Ray Data: on the
             cluster that ``RAY_ADDRESS`` names, else on the cores of this machine.
-        drop: Columns to pass over.
-        ids: Columns to copy; if not given, those that the training file had for that.
+        drop: Columns to ignore.
+        ids: Columns to copy; if not given, the identifier columns of the training file.
         device: Where to compute.
         on_file: Called after each file with the number of files and the share of them done.
 
     Raises:
-        InputError: Among others, the folder holds scores of another request.
+        InputError: For example, the folder holds scores of another request.
     """
     if engine not in _ENGINES:
         raise InputError(f"engine must be 'local' or 'ray', got {engine!r}")
@@ -98,7 +99,7 @@ def score_directory(
 
 @dataclass(frozen=True)
 class _Work:
-    """One file to score, in text and tuples, which go to any process."""
+    """One file to score, as text and tuples, which can be sent to any process."""
 
     model: str
     source: str
@@ -107,7 +108,7 @@ class _Work:
     ids: tuple[str, ...] | None
     device: str
     digest: str
-    """Of the detector: a process that holds another one, of the same folder, loads it anew."""
+    """Digest of the detector: a process that holds another one from the same folder loads it again."""
 
     def run(self) -> None:
         detector = _loaded(self.model, self.device, self.digest)
@@ -128,7 +129,7 @@ def _locally(work: Sequence[_Work]) -> Iterator[None]:
 
 
 def _by_ray(work: Sequence[_Work]) -> Iterator[None]:
-    """A task for each file. Ray runs those again whose process has died."""
+    """A task for each file. Ray repeats tasks whose process has died."""
     with needs("ray", "the engine ray"):
         import ray.data
     if not work:
@@ -142,7 +143,7 @@ def _by_ray(work: Sequence[_Work]) -> Iterator[None]:
 
 
 def _run_in_worker(item: dict[str, Any]) -> dict[str, str]:
-    """What a user can cause comes back as text: Ray would wrap the exception."""
+    """A user's errors come back as text, since Ray would wrap the exception."""
     import torch
 
     torch.set_num_threads(1)
@@ -169,7 +170,7 @@ def _inputs(source: Path) -> list[str]:
 def _request(
     model: Path, source: Path, files: Sequence[str], drop: Sequence[str], ids: Sequence[str] | None
 ) -> dict[str, Any]:
-    """What the scores follow from: the detector, the columns, the files with sizes and times."""
+    """What determines the scores: the detector, the columns, the files with sizes and times."""
     stats = {name: (source / name).stat() for name in files}
     description = model / "detector.json"
     if not description.is_file():
@@ -183,7 +184,7 @@ def _request(
 
 
 def _agree(out: Path, request: dict[str, Any]) -> None:
-    """The scores in the folder, if there are any, are of this request."""
+    """Require that scores in the folder, if any, are of this request."""
     path = out / REQUEST
     if any(out.glob("*.parquet")):
         if not path.exists():
@@ -195,7 +196,7 @@ def _agree(out: Path, request: dict[str, Any]) -> None:
 
 
 def _counted(source: Path, out: Path) -> dict[str, int]:
-    """Rows and anomalies of a file of scores, as it lies there."""
+    """Rows and anomalies of a file of scores that was written before."""
     parquet = arrow("parquet")
     with explained(out), parquet.ParquetFile(source) as given, parquet.ParquetFile(out) as found:
         rows, wanted = int(found.metadata.num_rows), int(given.metadata.num_rows)

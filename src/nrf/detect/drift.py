@@ -1,7 +1,7 @@
-"""`DriftMonitor`: says when the rows of a stream are no longer like those that a detector was calibrated on.
+"""`DriftMonitor`: reports when the rows of a stream no longer resemble those that a detector was calibrated on.
 
-It promises that a stream which does not change raises an alarm, at any time, with probability ``level`` at most. Which
-columns have moved is said, too, within the same promise. docs/drift.md explains it.
+The promise: a stream that does not change raises an alarm, however long it is, with probability ``level`` at most. The
+monitor also reports which columns have moved, within the same promise. docs/drift.md explains it.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from nrf.seeds import derive
 Reference = Literal["calibration", "stream"]
 FORMAT, VERSION = "nrf-drift", 1
 BURN_IN = 128
-"""Rows of the stream that serve as a reference where there is no other; nothing is betted on them."""
+"""Number of rows of the stream that serve as a reference if there is no other; nothing is bet on them."""
 MOST_POINTS = 500
-"""Of the history."""
+"""Maximum number of points of the history."""
 ROUNDINGS = 4.0
-"""Scores closer than so many times the rounding of the detector may count as equal."""
+"""Scores closer than this many times the rounding of the detector may count as equal."""
 LARGEST = 300.0
 """Evidence is shown up to 10 to this power."""
-FRESH = "start anew, without --resume or with a new DriftMonitor"
+FRESH = "start again, without --resume or with a new DriftMonitor"
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class SeriesDrift:
     log10_peak: float
     """The largest so far."""
     alarm_row: int | None = None
-    """The row at which it reached 1/level first, counted from 1."""
+    """The row at which it first reached 1/level, counted from 1."""
     alarm_time: str | None = None
     """When that row was seen, in UTC."""
 
@@ -73,9 +73,9 @@ class DriftState:
     waiting: int
     """Rows that are still needed before columns can be compared (or scores, where the stream is their reference)."""
     history: tuple[tuple[int, float], ...]
-    """Rows and :attr:`log10_e` at that time, some hundred of them."""
+    """Numbers of rows and :attr:`log10_e` at those rows, a few hundred of them."""
     column_history: tuple[tuple[float, ...], ...] = ()
-    """At the same rows: the score's evidence, then that of each column."""
+    """At the same rows: the evidence of the score, then that of each column."""
 
     @property
     def series(self) -> tuple[SeriesDrift, ...]:
@@ -106,23 +106,23 @@ class DriftState:
 class DriftMonitor:
     """Watches a stream of rows for a change, with a false-alarm promise that holds at any time.
 
-    The score of each row gets its rank among the calibration scores and all scores before it, and so does its value in
-    each column; the ranks are betted on (:mod:`nrf.detect.evidence`). While rows are exchangeable with the calibration
-    rows, the probability that the evidence ever reaches 1/level is at most ``level``, of the score and all columns
+    The score of each row is ranked among the calibration scores and all scores before it, and so is its value in each
+    column; the monitor bets on the ranks (:mod:`nrf.detect.evidence`). While rows are exchangeable with the calibration
+    rows, the probability that the evidence ever reaches 1/level is at most ``level``, for the score and all columns
     together: the score has half of the level, the columns share the other half.
 
-    Columns are compared with the calibration rows where the detector keeps them (``keep_examples=True``), else with the
+    Columns are compared with the calibration rows if the detector keeps them (``keep_examples=True``), else with the
     first 128 rows of the stream.
 
     Args:
         detector: A fitted detector.
         level: Probability of a false alarm, at any time.
-        columns: Whether to watch the columns too, or which ones; images have none. Beside those of the table there is
-            ``(unexpected)``: values that are missing or differ where in training they never did.
+        columns: Whether to watch the columns too, or which ones; images have none. There is also a column
+            ``(unexpected)``: values that are missing or differ where they never did in training.
         reference: What the first scores are compared with. With ``stream`` it is the first 128 rows of the stream: for
-            streams that hold anomalies all the time, which the calibration rows do not. Where a detector was calibrated
-            on its training rows, for want of others, it is the stream in any case.
-        seed: Of the random numbers that break ties.
+            streams that hold anomalies all the time, which the calibration rows do not. If a detector was calibrated on
+            its training rows, since it had no others, it is always the stream.
+        seed: Seed of the random numbers that break ties.
 
     Example:
         >>> from nrf.detect import NRFDetector
@@ -179,15 +179,15 @@ class DriftMonitor:
         return tuple(self._places)
 
     def update(self, X: Any) -> DriftState:
-        """Score the next rows of the stream, and take them into account. How they are cut into calls is all one."""
+        """Score the next rows of the stream and update the evidence; how rows are split into calls does not matter."""
         fitted, rows = self._opened(X)
         return self.update_values(fitted.scores(rows), self._values(rows) if self._places else None)
 
     def update_scores(self, scores: Floats, rows: Any = None) -> DriftState:
-        """Take rows into account that were scored already.
+        """Update the evidence with rows that were scored already.
 
         Args:
-            scores: Of the next rows of the stream, as ``detector.score_samples`` has them.
+            scores: Scores of the next rows of the stream, as ``detector.score_samples`` returns them.
             rows: Those rows, as the detector takes them; not needed by a monitor with ``columns=False``.
         """
         if rows is None and self._places:
@@ -201,11 +201,11 @@ class DriftMonitor:
         return fitted, rows
 
     def values(self, rows: Any) -> Floats:
-        """What is looked at in each row: a number for each of :attr:`columns`."""
+        """What is watched in each row: a number for each of :attr:`columns`."""
         return self._values(self._opened(rows)[1])
 
     def update_values(self, scores: Any, values: Floats | None = None) -> DriftState:
-        """:meth:`update_scores` with what :meth:`values` made of the rows, for rows that are used several times."""
+        """:meth:`update_scores` with the result of :meth:`values`, for rows that are used several times."""
         if (values is None) == bool(self._places):
             raise InputError("values of rows are given if and only if the monitor watches columns")
         given: Floats = np.asarray(scores, dtype=np.float64)
@@ -224,7 +224,7 @@ class DriftMonitor:
             return self._state()
 
     def _note(self, log_e: Floats) -> None:
-        """Peaks, alarms and history of the evidence after each of some rows, ``(n, 1 + columns)``."""
+        """Update peaks, alarms and history by the evidence after each row, ``(n, 1 + columns)``."""
         first, self._n, self._now = self._n + 1, self._n + len(log_e), log_e[-1]
         self._peaks = np.maximum(self._peaks, log_e.max(0))
         reached = log_e + self._log_shares >= -math.log(self.level)
@@ -248,7 +248,7 @@ class DriftMonitor:
 
     @property
     def state(self) -> DriftState:
-        """What was found so far."""
+        """The state so far."""
         with self._lock:
             return self._state()
 
@@ -263,8 +263,8 @@ class DriftMonitor:
         return DriftState(self._n, self.level, score, tuple(columns), waiting, history, tuple(map(tuple, self._points)))
 
     def to_json(self) -> dict[str, Any]:
-        """All of the monitor but the detector, ready for :func:`json.dumps`: what goes on from it is as if it had not
-        been stopped, bit by bit. It holds some hundred scores, and values of each column."""
+        """All of the monitor but the detector, ready for :func:`json.dumps`. A monitor read from it continues bit by
+        bit as if it had not been stopped. It holds a few hundred scores, and values of each column."""
         with self._lock:
             return {
                 "format": FORMAT,
@@ -339,7 +339,7 @@ class DriftMonitor:
     # --------------------------------------------------------------------------------------------- what is looked at
 
     def _keys(self, scores: Floats) -> Floats:
-        """Scores on a grid so wide that rounding, which differs between machines, does not order equal rows."""
+        """Scores on a grid so coarse that rounding, which differs between machines, does not order equal rows."""
         return np.round(scores / self._step) if self._step > 0 else scores
 
     def _known_scores(self) -> Floats | None:
@@ -376,12 +376,12 @@ class DriftMonitor:
 
 
 def drift_report(state: DriftState, model: str | None = None) -> dict[str, Any]:
-    """A state as the service answers it at ``/drift``: all numbers are finite.
+    """A state in the form of the service's answer at ``/drift``: all numbers are finite.
 
     ``e_value`` is evidence times its share of the level, up to 1e300: 1/level raises the alarm.
 
     Args:
-        state: Of a monitor.
+        state: State of a monitor.
         model: Name of the model, if the answer is to have one.
     """
     return {
@@ -419,7 +419,7 @@ def _watched(fitted: Fitted, columns: bool | Sequence[str]) -> dict[str, int | N
     if columns is False or (columns is True and schema is None):
         return {}
     if schema is None:
-        raise InputError("this detector is one of images, which have no columns to watch; give columns=False")
+        raise InputError("this detector is for images, which have no columns to watch; give columns=False")
     places: dict[str, int | None] = {column.name: i for i, column in enumerate(schema.kept_columns)}
     places.setdefault(UNEXPECTED, None)
     if columns is True:
@@ -435,12 +435,12 @@ def _watched(fitted: Fitted, columns: bool | Sequence[str]) -> dict[str, int | N
 
 
 def _padded(log_e: Floats, n: int) -> Floats:
-    """Evidence of n rows, of which the first ones were not betted on."""
+    """Evidence of n rows, with zeros for the first ones, on which nothing was bet."""
     return np.concatenate([np.zeros((n - len(log_e), log_e.shape[1])), log_e])
 
 
 def _fingerprint(fitted: Fitted) -> str:
-    """Of what a monitor's numbers depend on: the calibration scores, and the columns."""
+    """A digest of what a monitor's numbers depend on: the calibration scores, and the columns."""
     names = None if fitted.reader.encoder is None else [column.name for column in fitted.reader.encoder.kept_columns]
     content = fitted.calibrated.scores.scores.tobytes() + json.dumps(names).encode()
     return hashlib.blake2b(content, digest_size=16).hexdigest()

@@ -3,7 +3,7 @@
 :class:`OnlineRanks` turns each value into its smoothed rank among *all* values before it. If rows are exchangeable
 (independent draws of one law, say), these p-values are exactly uniform and independent of each other, however few
 values there were at the start. Ranks among one fixed set of calibration rows are not: given the set they all have the
-same small bias, which a long stream makes certain.
+same small bias, which a long stream is sure to show.
 
 :class:`Bets` multiplies a capital of 1 by bets on the p-values. If they are uniform, no bet has an edge, and by Ville's
 inequality the capital ever reaches 1/level with probability level at most. docs/drift.md has the arguments.
@@ -20,11 +20,11 @@ Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
 CHUNK = 128
-"""Rows that are ranked at once: each is compared with all others of the chunk, which a byte can count."""
+"""Number of rows that are ranked at once: each is compared with all others of the chunk, and a byte holds the count."""
 EARLIER = ~np.tri(CHUNK, dtype=bool)
 """``EARLIER[j, i]``: whether row j of a chunk is before row i."""
 MOST_BINS = 512
-"""Ranks are as fine as this; it bounds memory, and costs no validity."""
+"""Resolution of the ranks; it bounds memory, and costs no validity."""
 
 
 class OnlineRanks:
@@ -33,15 +33,15 @@ class OnlineRanks:
     Some first values, the reference, are sorted; with random numbers that break ties, no two are equal. The next value
     is as likely to fall into any of the n + 1 gaps between them, and after t more values a gap with c of those has the
     probability (c + 1)/(n + 1 + t): by exchangeability the new value's place among all n + t is uniform, and the gap
-    has c + 1 places. So counts per gap are all that must be kept: neighbouring gaps are joined into at most
-    :data:`MOST_BINS`, and a random place within the gap makes the rank exactly uniform.
+    has c + 1 places. So only counts per gap must be kept: neighbouring gaps are joined into at most :data:`MOST_BINS`,
+    and a random place within the gap makes the rank exactly uniform.
 
     Args:
         n_series: Number of series.
-        seed: Of the random numbers that break ties.
-        reference: Values ``(n, n_series)`` to start from; without them the stream's first ``burn_in`` rows serve, which
-            then get no ranks.
-        burn_in: So many rows.
+        seed: Seed of the random numbers that break ties.
+        reference: Values ``(n, n_series)`` to start from; without them the stream's first ``burn_in`` rows serve as the
+            reference, and get no ranks.
+        burn_in: That number of rows.
     """
 
     def __init__(self, n_series: int, seed: int, reference: Floats | None = None, burn_in: int = 0) -> None:
@@ -56,11 +56,11 @@ class OnlineRanks:
 
     @property
     def waiting(self) -> int:
-        """Rows that are missing before there is a reference."""
+        """Number of rows still needed for a reference."""
         return 0 if self._ready else self.burn_in - len(self._waiting)
 
     def update(self, values: Floats) -> Floats:
-        """P-values of these rows ``(n, n_series)``, the next ones of the stream; rows of the burn-in have none."""
+        """P-values of the next rows of the stream, ``(n, n_series)``; rows of the burn-in have none."""
         if not self._ready:
             n = self.waiting
             self._waiting, values = np.concatenate([self._waiting, values[:n]]), values[n:]
@@ -142,7 +142,7 @@ class OnlineRanks:
         if found._ready and (found._counts.shape[1] != found._edges.shape[1] + 1 or len(set(sums.tolist())) > 1):
             raise ValueError("counts do not belong to the edges")
         if found._counts.min(initial=0) < 0 or not np.isfinite(found._edges).all():
-            raise ValueError("counts or edges that there cannot be")
+            raise ValueError("counts or edges that are impossible")
         found._index()
         return found
 
@@ -152,31 +152,32 @@ LINEAR = np.array([-0.9, -0.5, -0.2, 0.2, 0.5, 0.9])
 CURVED = np.array([-0.8, 0.8])
 """Bets 1 + ε (6p² − 6p + 1): less or more values at both ends."""
 PARTS, PART_BET = 8, 0.15
-"""Bets on one of so many equal parts of [0, 1]: 1 + ε (8 [p in the part] − 1). They see levels that are more frequent
-than before, wherever these are in the order."""
+"""Bets on one of so many equal parts of [0, 1]: 1 + ε (8 [p in the part] − 1). They detect levels that are more
+frequent than before, wherever these are in the order."""
 PRIOR = np.concatenate(
     [np.full(6, 0.5 / 6), np.full(2, 0.125 / 2), np.full(2, 0.125 / 2), np.full(PARTS, 0.25 / PARTS)]
 )
 """Share of the capital that each bet gets: linear, curved, powers of p and of 1 − p, parts."""
 BLOCK = 32
-"""Rows of a block: the products of so many bets, each between 0.1 and 2²⁶, are doubles in any case."""
+"""Rows per block: products of so many bets, each between 0.1 and 2²⁶, never overflow a double."""
 AT_ONCE = 1024
 """Rows whose bets are in memory at the same time: 18 numbers for each row and series."""
 PARTS_OF_STATE = ("log_size", "paid", "product")
 START = 100.0
-"""Of the capital ln 2/(1 + ln 2) is betted in the first so many rows, and the rest ever more slowly."""
+"""A share ln 2/(1 + ln 2) of the capital is bet in the first so many rows, and the rest ever more slowly."""
 
 
 class Bets:
     """The capital of several players, one for each series, who bet on p-values: under uniform ones all are martingales.
 
-    A player splits 1 among several simple bets, and holds back a part to begin with later: a bet that began before a
-    change has lost by then. ``R(t) = 1/(1 + ln(1 + t/START))`` is held back after t rows. The capital of one bet,
-    ``C(t) = (C(t − 1) + prior (R(t − 1) − R(t))) f(p(t))``, is a sum over all starts, so one number keeps it.
+    A player splits a capital of 1 among several simple bets, and holds back a part to start further bets later: a bet
+    that began before a change has lost by then. ``R(t) = 1/(1 + ln(1 + t/START))`` is held back after t rows. The
+    capital of one bet, ``C(t) = (C(t − 1) + prior (R(t − 1) − R(t))) f(p(t))``, is a sum over all starts, so one number
+    keeps it.
 
     Within a block of rows ``C = F Σ payments / F`` with the product F of the bets since the block's first row, which
     NumPy does for all bets at once; between blocks the size of each capital goes into a logarithm. Blocks begin at
-    fixed rows, so that it is all one how rows are cut into calls.
+    fixed rows, so that it makes no difference how rows are divided into calls.
 
     Args:
         n_series: Number of series.
@@ -190,7 +191,7 @@ class Bets:
         self._paid = np.zeros(shape)
         """Capital at the block's first row and payments since, each divided by the bets before it, in that size."""
         self._product = np.ones(shape)
-        """Of the bets since the block's first row."""
+        """Product of the bets since the block's first row."""
 
     def update(self, p: Floats) -> Floats:
         """The logarithm (to base e) of each capital after each of these rows ``(n, n_series)``."""
@@ -210,7 +211,7 @@ class Bets:
         return np.concatenate(parts)
 
     def _played(self, bets: Floats) -> Floats:
-        """Rows of one block."""
+        """The logarithm of the capital after each row of one block."""
         before = self.n + np.arange(len(bets), dtype=np.float64)
         paid = np.exp(_log_held(before) + _log_held(before + 1)) * np.log1p(1 / (START + before))
         products = np.multiply.accumulate(np.concatenate([self._product[None], bets]))
@@ -235,7 +236,7 @@ class Bets:
         found.n = int(data["n"])
         parts = [np.array(data[name], dtype=np.float64).reshape(found._paid.shape) for name in PARTS_OF_STATE]
         if found.n < 0 or not np.isfinite(parts).all() or parts[1].min() < 0 or parts[2].min() <= 0:
-            raise ValueError("numbers that there cannot be")
+            raise ValueError("numbers that are impossible")
         found._log_size, found._paid, found._product = parts
         return found
 

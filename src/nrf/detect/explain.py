@@ -1,10 +1,10 @@
 """Why a row is an anomaly: what would have to change, and how much each feature adds.
 
-The *counterfactual* is the row after revision: pulled up the potential until it is typical. Of its features only those
-are moved that must be for the row to pass as normal: a small set, in the user's own units. A climb can end on a hill of
-its own, so typical rows that have most features in common with the row are tried as goals too; a detector that was
-saved has such rows only with ``keep_examples``. The *contributions* split the difference of potential between the two,
-feature by feature, by the gradient along the line from the counterfactual to the row; they sum to that difference.
+The *counterfactual* is the row after revision: pulled up the potential until it is typical. Only those features are
+moved that must move for the row to pass as normal: a small set, in the user's own units. The climb can end at a local
+maximum, so typical rows that share most features with the row are tried as goals too; a saved detector has such rows
+only with ``keep_examples``. The *contributions* split the difference of potential between the two, feature by feature,
+by the gradient along the line from the counterfactual to the row; they sum to that difference.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from nrf.detect.detector import NRFDetector
 
 NEAR_ROWS = 8
-"""Typical rows that are tried as goals beside the climb's."""
+"""Number of typical rows that are tried as goals in addition to the end of the climb."""
 TYPICAL_ROWS = 5000
-"""Calibration rows among which they are looked for."""
+"""Number of calibration rows among which they are searched."""
 PATH_STEPS = 64
-"""Points on the line along which contributions are summed."""
+"""Number of points on the line along which contributions are summed."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,9 @@ class Change:
     value: Any
     """The row's own value; ``None`` if it is missing."""
     typical: Any
-    """The value in its place in the counterfactual."""
+    """The value of the feature in the counterfactual."""
     contribution: float
-    """Part of the potential this feature costs the row: negative = makes it abnormal."""
+    """The feature's part in the potential of the row: negative = makes it abnormal."""
     reason: str | None = None
     """Why the value is new, if nothing like it was there at fit: a level never seen, a missing value, …"""
 
@@ -64,19 +64,19 @@ class Explanation:
     threshold: float
     p_value: float
     changes: tuple[Change, ...]
-    """The features that had to move, the costliest first; empty if the row is normal as it is."""
+    """The features that had to move, the most abnormal first; empty if the row is normal as it is."""
     contributions: dict[str, float]
-    """Of every feature. They sum to the potential of the row less that of its revision; if it is normal as it is, less
-    that of the typical row where its climb ends."""
+    """The part of every feature. They sum to the potential of the row minus that of its revision, or, if the row is
+    normal as it is, minus that of the typical row where its climb ends."""
     revised: dict[str, Any]
-    """The counterfactual row: all columns of the row that was given, with its own values where nothing had to move. As
-    a table of one row it scores ``revised_score``."""
+    """The counterfactual row: all columns of the given row, with its own values where nothing had to move. As a table
+    of one row it scores ``revised_score``."""
     revised_score: float
     reached: bool
     """Whether the counterfactual is above the threshold."""
     neighbours: tuple[dict[str, Any], ...] = ()
-    """The nearest training rows that the field remembers, the nearest first, by column; with ``keep_examples`` and a
-    field of neighbours only."""
+    """The nearest training rows that the field remembers, nearest first, as values by column; only with
+    ``keep_examples`` and a field of neighbours."""
 
     @property
     def is_anomaly(self) -> bool:
@@ -92,14 +92,14 @@ def explain(
     target: float | None = None,
     neighbours: bool = False,
 ) -> list[Explanation]:
-    """Explain rows of a table; of a detector of windows, each window of them (see :func:`lowest_window`).
+    """Explain rows of a table, or, for a detector of windows, each window (see :func:`lowest_window`).
 
     Args:
         detector: A fitted detector of tables, or what its fit has learned.
         X: Rows.
-        max_steps: Steps of the revision, at most.
-        target: Potential that counts as typical; the median of the calibration rows if not given.
-        neighbours: Name the nearest training rows that the field remembers.
+        max_steps: Maximum number of steps of the revision.
+        target: Potential that counts as typical; the median potential of the calibration rows if not given.
+        neighbours: Whether to name the nearest training rows that the field remembers.
     """
     fitted, X = opened(detector, X)
     encoder, calibration = fitted.reader.encoder, fitted.calibrated.scores
@@ -126,7 +126,7 @@ def explain(
 
 
 def lowest_window(detector: NRFDetector | Fitted, X: Any, row: int) -> NDArray[np.intp]:
-    """The rows of the window with the lowest score of all that hold a row: what to explain of a detector of windows.
+    """The rows of the lowest-scoring window that holds a row: what to explain for a detector of windows.
 
     Args:
         detector: A fitted detector of windows.
@@ -139,7 +139,7 @@ def lowest_window(detector: NRFDetector | Fitted, X: Any, row: int) -> NDArray[n
         raise InputError("this detector sees rows, not windows: explain the row itself")
     holding = np.any([layout.rows_at(place) == row for place in range(layout.size)], axis=0)
     if not holding.any():
-        raise InputError(f"row {row + 1} is in no window: too few rows stand around it without a gap")
+        raise InputError(f"row {row + 1} is in no window: too few rows surround it without a gap")
     scores = np.where(holding, fitted.combined(fitted.potentials(X)), np.inf)
     first = layout.starts[int(np.argmin(scores))]
     return layout.order[first : first + layout.size]
@@ -147,13 +147,13 @@ def lowest_window(detector: NRFDetector | Fitted, X: Any, row: int) -> NDArray[n
 
 @dataclass(frozen=True)
 class _Group:
-    """One column of the user's, as the counterfactual moves it."""
+    """One column of the user's table, as the counterfactual moves it."""
 
     name: str
     place: slice
-    """Its outputs; none, if it was left out at fit as constant."""
+    """Its outputs; none if it was left out at fit as constant."""
     count: int = 0
-    """How much of the count of novelties, the last output, is its own."""
+    """Its share in the count of novelties, the last output."""
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ class _Row:
 
 
 def _typical_rows(fitted: Fitted, field: _Field) -> Tensor:
-    """Calibration rows of the upper half; none of a detector that was saved without them."""
+    """Calibration rows with scores in the upper half; none if a detector was saved without them."""
     known = fitted.calibrated.rows
     if known is None:
         return torch.empty(0, 0)
@@ -183,7 +183,7 @@ def _typical_rows(fitted: Fitted, field: _Field) -> Tensor:
 
 
 def _neighbours(fitted: Fitted, rows: Tensor, given: GivenRows) -> list[tuple[dict[str, Any], ...]]:
-    """The anchors nearest to each row as the user would write them; none of a field that has none."""
+    """The anchors nearest to each row, in the user's units; none if the field has no anchors."""
     field, encoder = fitted.replicas.module("potential"), fitted.reader.encoder
     if not isinstance(field, DetectionField) or field.neighbours is None:
         return [()] * len(rows)
@@ -201,7 +201,7 @@ def _neighbours(fitted: Fitted, rows: Tensor, given: GivenRows) -> list[tuple[di
 
 
 def _nearest(typical: Tensor, row: Tensor) -> Tensor:
-    """Typical rows that have most in common with a row: how far apart they are in what differs counts little."""
+    """Typical rows that have most in common with a row: how far apart they are in the other features counts little."""
     if not len(typical):
         return typical
     distance = (typical - row).abs().clamp_max(1.0).sum(1)
@@ -214,10 +214,10 @@ def counterfactual_images(detector: NRFDetector | Fitted, X: Any, *, max_steps: 
     reader = fitted.reader
     scale = reader.pixels
     if scale is None:
-        raise InputError("this detector is one of tables; use explain")
+        raise InputError("this detector is for tables; use explain")
     field, step = _Field(fitted), reader.features
     if step is not None and not isinstance(step, PrincipalComponents):
-        raise InputError(f"there is no way back from the columns of {type(step).__name__} to images")
+        raise InputError(f"the columns of {type(step).__name__} cannot be turned back into images")
     revised = field.climb(reader.read(X), float(np.median(fitted.calibrated.scores.scores)), max_steps)
     if reader.encoder is not None and step is not None:
         columns = np.array([list(reader.encoder.decode(row.cpu().numpy()).values()) for row in revised])
@@ -235,17 +235,18 @@ def revised_rows(
     step_size: float | None = None,
     random_state: int = 0,
 ) -> list[dict[str, Any]]:
-    """Rows of a table after SGLD steps from where they are: what becomes of an anomaly that drifts to where rows lie.
+    """Rows of a table after SGLD steps: how an anomaly drifts to the region of normal rows.
 
-    Unlike the counterfactual of :func:`explain` it may change every feature and has no goal, so it ends at something
-    typical, not at the nearest thing that passes.
+    Unlike the counterfactual of :func:`explain` it may change every feature and has no goal, so it ends at a typical
+    row, not at the nearest one that passes as normal.
 
     Args:
         detector: A fitted detector of tables, or what its fit has learned.
         X: Rows.
-        n_steps: How many steps.
-        temperature: Of the noise: 1 draws rows as they come, 0 climbs to a peak, what is between stays near one.
-        step_size: A tenth of the one in training if not given: steps in training are as coarse as the noise on rows.
+        n_steps: Number of steps.
+        temperature: Temperature of the noise: 1 samples the distribution of the field, 0 climbs to a peak, values
+            between stay near a peak.
+        step_size: If not given, a tenth of that in training, where steps are as coarse as the noise on rows.
         random_state: Seed of the noise.
 
     Returns:
@@ -288,7 +289,7 @@ class _Field:
         return self._potentials(rows).mean(0)
 
     def gradient(self, rows: Tensor) -> Tensor:
-        """Its gradient."""
+        """Gradient of the mean potential."""
         return self.replicas.gradient(self.potential, rows)
 
     def climb(self, rows: Tensor, target: float, max_steps: int) -> Tensor:
@@ -317,8 +318,8 @@ class _Field:
     def _possible(self, rows: Tensor, before: Tensor) -> Tensor:
         """Rows with no novelty below 0, and no value further beyond the range of training than it was before.
 
-        There is nothing less than no novelty, and beyond that range the potential falls, whatever the slope within:
-        a step that leaves it in some columns would be undone for all.
+        Novelties cannot be negative, and beyond that range the potential falls, whatever the slope inside: a step that
+        leaves it in some columns would be undone in all.
         """
         replicas = self.replicas
         if replicas.novelty_columns:
@@ -362,7 +363,7 @@ Way = tuple[list[int], Tensor, float]
 def _way(groups: Sequence[_Group], row: Tensor, goal: Tensor, threshold: float) -> Generator[Tensor, Tensor, Way]:
     """Features to move to the goal until the row is above the threshold: added greedily, then thinned out.
 
-    It yields the rows whose potentials it needs next, and is sent those.
+    A generator: it yields the rows whose potentials it needs next, and is sent those potentials.
     """
     left = [i for i, g in enumerate(groups) if g.count or not torch.equal(row[g.place], goal[g.place])]
     chosen, best = list[int](), -math.inf
@@ -384,8 +385,8 @@ def _way(groups: Sequence[_Group], row: Tensor, goal: Tensor, threshold: float) 
 
 
 def _side_by_side(field: _Field, searches: Sequence[Generator[Tensor, Tensor, Way]]) -> list[Way]:
-    """The results of searches that run in step: what they ask for is evaluated together, for the potential of one row
-    takes as long as that of :data:`nrf.detect.replicas.SMALL_CHUNK`, to which it is filled up."""
+    """The results of searches that run in lockstep: what they ask for is evaluated together, since the potential of one
+    row takes as long as that of :data:`nrf.detect.replicas.SMALL_CHUNK` rows, to which it is padded."""
     found: dict[int, Way] = {}
     asked = {i: next(search) for i, search in enumerate(searches)}
     while asked:
@@ -409,9 +410,9 @@ def _moved(row: Tensor, goal: Tensor, groups: Sequence[_Group]) -> Tensor:
 
 
 def _along_the_line(field: _Field, groups: Sequence[_Group], start: Tensor, end: Tensor) -> dict[str, float]:
-    """Integral of the gradient from start to end by feature; what the sum leaves over is shared out, so it is exact.
+    """Integral of the gradient from start to end by feature; the remaining error is shared out, so the sum is exact.
 
-    Not by novelties: what they cost is known exactly.
+    Novelties get no share of it: their cost is known exactly.
     """
     weights = (torch.arange(PATH_STEPS, device=end.device, dtype=end.dtype) + 0.5) / PATH_STEPS
     line = start + weights[:, None] * (end - start)

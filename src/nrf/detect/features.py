@@ -1,7 +1,6 @@
-"""Images as a few numbers, learned without labels, and columns of which one side is harmless: what a detector of tables
-can work on.
+"""Feature steps before a detector of tables: for images, without labels, and for columns with one harmless tail.
 
-All are transformers of scikit-learn, to stand before :class:`nrf.detect.NRFDetector` in a pipeline.
+All are scikit-learn transformers, for use before :class:`nrf.detect.NRFDetector` in a pipeline.
 """
 
 from __future__ import annotations
@@ -28,21 +27,21 @@ from nrf.training.classify import ClassifierTraining, fit_classifier
 Rows = NDArray[np.float32]
 
 IMAGE_COMPONENTS = 40
-"""Principal components that a detector has of images, where it is not said what to look at."""
+"""Number of principal components that a detector of images uses by default."""
 TURNS = 4
 SOFTENED = 2.0
-"""What logits are divided by, before they are answers."""
+"""What logits are divided by before the softmax."""
 CHUNK = 500
-"""Images of a batch that is transformed."""
+"""Images per batch in a transformation."""
 
 
 class PrincipalComponents(TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """The first principal components of rows or images, and the length of what they leave out.
+    """The first principal components of rows or images, and the length of the residual.
 
-    The last column matters: what differs from all training rows may do so where they do not vary.
+    The last column matters: an anomaly may differ from the training rows in directions in which those do not vary.
 
     Args:
-        n_components: How many.
+        n_components: Number of components.
         random_state: Seed of the decomposition.
 
     Attributes:
@@ -76,7 +75,7 @@ class PrincipalComponents(TransformerMixin, BaseEstimator):  # type: ignore[misc
         return self
 
     def transform(self, X: Any) -> Rows:
-        """Components, then the length of the rest."""
+        """The components, then the length of the residual."""
         check_is_fitted(self, "components_")
         if tuple(np.shape(X)[1:]) != self.shape_:
             raise InputError(f"rows have the shape {np.shape(X)[1:]}, at fit it was {self.shape_}")
@@ -91,11 +90,11 @@ class PrincipalComponents(TransformerMixin, BaseEstimator):  # type: ignore[misc
         return self.n_components + 1
 
     def inverse_transform(self, X: Any, like: Any = None) -> Rows:
-        """The rows that have these components, and nothing beside.
+        """The rows that have these components, with no residual or one like that of given rows.
 
         Args:
-            X: Components, and in the last column the length of the rest.
-            like: Rows to take the rest from, which is brought to that length; none has none.
+            X: Components, and in the last column the length of the residual.
+            like: Rows to take the residual from, which is scaled to that length; without them there is no residual.
         """
         check_is_fitted(self, "components_")
         columns = np.asarray(X, dtype=np.float64)
@@ -110,9 +109,9 @@ class PrincipalComponents(TransformerMixin, BaseEstimator):  # type: ignore[misc
 
 
 def components_for(rows: Any) -> PrincipalComponents | None:
-    """The feature step that a detector has where none is given: none for tables, components for images.
+    """The default feature step of a detector: none for tables, components for images.
 
-    At most one for five images: with more, training images would have no rest to compare that of others with.
+    At most one component for five images: with more, training images would have no residual to compare others with.
     """
     if getattr(rows, "ndim", 2) != 4:
         return None
@@ -120,14 +119,14 @@ def components_for(rows: Any) -> PrincipalComponents | None:
 
 
 class ClipBenignTail(TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Columns of which one tail alone can be wrong: what lies far in the other, benign one is clipped to its start.
+    """Clip the benign tail of each column to its start, for columns in which only one tail can be wrong.
 
-    To a density a loss that is lower than usual, or an answer that is surer, is as strange as one that is too high.
-    After this it is not: all rows beyond a quantile are alike.
+    To a density, a loss that is lower than usual, or a probability that is more certain, is as unusual as one that is
+    too high. After this step it is not: all rows beyond a quantile are equal.
 
     Args:
         wrong: The side on which anomalies lie, ``low`` or ``high`` values.
-        share: Of the training rows, on the other side, that are made alike.
+        share: Share of the training rows, on the other side, that are clipped.
 
     Attributes:
         ends_: Where the benign tail of each column begins.
@@ -168,24 +167,24 @@ class ClipBenignTail(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
 
 class RotationFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Features of a network that has learned to classify by how many quarters images are rotated.
+    """Features of a network that has learned to classify the rotation of images by 0°, 90°, 180° or 270°.
 
-    To tell that, it has to know what upright images of the training set look like. No label is needed, but images must
-    have an upright: it does not suit pictures from above, or round things.
+    For that, it has to know what upright images of the training set look like. No label is needed, but images must have
+    an upright position: it does not suit aerial images, or round objects.
 
     Args:
-        width: Channels of the network's first convolution; eight times as many features.
-        output: ``features`` of the upright image, or ``answers``: the image is turned into each of the four positions,
-            and how little sure the network is of the right one is a column, ``−√(−log p)``: 0 where it is sure. Of an
-            image unlike the training set it is less sure how it is turned. Logits are halved before, or most images
-            would have the same answer; without the root tails would be longer. For :class:`ClipBenignTail`, since to be
-            surer than usual is no fault, and then a detector with ``scaling="deviation"`` and
-            ``training=Training(sigma=3, first_step_size=0.05)``.
+        width: Channels of the network's first convolution; there are eight times as many features.
+        output: ``features`` of the upright image, or ``answers``: the image is rotated into each of the four positions,
+            and for each there is a column ``−√(−log p)``, with p the network's probability of the right rotation: 0 if
+            it is certain. It is less certain for images unlike the training set. Logits are halved first, or most
+            images would have the same value; without the root, tails would be longer. Use it with
+            :class:`ClipBenignTail`, since more certainty than usual is no anomaly, and then a detector with
+            ``scaling="deviation"`` and ``training=Training(sigma=3, first_step_size=0.05)``.
         epochs: Passes over the images, each of them in all four positions.
-        batch_size: Images of a step, before they are turned.
+        batch_size: Images per step, before they are rotated.
         peak_rate: Highest learning rate.
-        shift: Move images by up to so many pixels while training.
-        random_state: Seed of weights and order.
+        shift: Shift images by up to this many pixels while training.
+        random_state: Seed of the weights and the order of images.
         verbose: Progress: None shows it on a terminal, 1 everywhere, 0 nowhere.
 
     Attributes:
@@ -224,7 +223,7 @@ class RotationFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.pixels_ = PixelScale.fit(X)
         channels, height, width = self.pixels_.shape
         if height != width or height < 8:
-            raise InputError(f"images must be square with a side of 8 or more to be turned, got {height} × {width}")
+            raise InputError(f"images must be square with a side of 8 or more to be rotated, got {height} × {width}")
         images = torch.from_numpy(self.pixels_.encode(X))
         with DrawsFrom(stream(self.random_state, "turns")):
             self.network_ = Classifier(self.width, TURNS, channels)
@@ -244,7 +243,7 @@ class RotationFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def transform(self, X: Any) -> Rows:
-        """Features of upright images, or how sure the network is in each position."""
+        """Features of upright images, or how certain the network is in each position."""
         check_is_fitted(self, "network_")
         images = torch.from_numpy(self.pixels_.encode(X))
         look = self._answers if self.output == "answers" else self._features
@@ -266,7 +265,8 @@ class RotationFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return -torch.diagonal(answers, dim1=0, dim2=2).neg().clamp_min(0).sqrt()
 
     def accuracy(self, X: Any) -> float:
-        """Share of images, in all four rotations, whose rotation is classified rightly: how much there was to learn."""
+        """Share of images, in all four rotations, whose rotation is classified correctly: how much there was to
+        learn."""
         check_is_fitted(self, "network_")
         right = []
         for part in torch.split(torch.from_numpy(self.pixels_.encode(X)), CHUNK):
@@ -281,7 +281,7 @@ class RotationFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def stored(step: Any) -> tuple[Any, dict[str, NDArray[Any]]]:
-    """A fitted feature step as plain values and arrays; ``given`` for one of the user's own, which is not stored."""
+    """A fitted feature step as plain values and arrays; ``given`` for a step of the user's own, which is not stored."""
     if step is None:
         return None, {}
     if type(step) not in STORED:
@@ -318,7 +318,7 @@ def from_stored(described: Any, arrays: dict[str, NDArray[Any]], given: Any = No
             a.dtype.kind == "f" and a.itemsize != 4 for a in arrays.values()
         ):
             raise InputError("RotationFeatures give features or answers, by numbers of 32 bits")
-        with torch.device("meta"):  # no weights to draw: the stored ones take their place
+        with torch.device("meta"):  # no weights to draw: the stored ones replace them
             step.network_ = Classifier(step.width, TURNS, step.pixels_.shape[0])
         step.network_.load_state_dict({name: torch.from_numpy(value) for name, value in arrays.items()}, assign=True)
         step.network_.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -345,7 +345,7 @@ def _require_arrays(arrays: dict[str, NDArray[Any]], shapes: dict[str, tuple[int
 STORED = (PrincipalComponents, ClipBenignTail, RotationFeatures, Windows)
 """Steps that are saved with a detector."""
 OLD_NAMES = {"TurnFeatures": RotationFeatures, "OneSided": ClipBenignTail}
-"""What two of them were called in version 0.1.0."""
+"""Names of two of them in version 0.1.0."""
 
 
 def __getattr__(name: str) -> Any:
@@ -356,7 +356,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _turned(images: Tensor) -> tuple[Tensor, Tensor]:
-    """Images in all four positions, one after the other, and by how many quarters they are turned."""
+    """Images in all four positions, one after the other, and by how many quarter turns they are rotated."""
     turned = torch.cat([images.rot90(k, (2, 3)) for k in range(TURNS)])
     return turned, torch.arange(TURNS).repeat_interleave(len(images))
 
@@ -364,5 +364,5 @@ def _turned(images: Tensor) -> tuple[Tensor, Tensor]:
 def _flat(X: Any) -> NDArray[np.floating]:
     rows = np.asarray(X)
     if rows.ndim < 2 or rows.dtype.kind not in "fiub":
-        raise InputError(f"principal components are of arrays of numbers (n, …), got {rows.dtype}, {rows.ndim} axes")
+        raise InputError(f"principal components need arrays of numbers (n, …), got {rows.dtype}, {rows.ndim} axes")
     return rows.reshape(len(rows), -1).astype(np.float32)

@@ -19,17 +19,18 @@ BEGINS: dict[Stage, float] = {
     "calibration": 0.86,
     "health": 0.94,
 }
-"""Share of the time before each stage, of 100,000 rows of 120 numbers."""
+"""Share of the time that is spent before each stage, measured on 100,000 rows of 120 numbers."""
 SECONDS_PER_CELL, FEW_CELLS, SECONDS_PER_FURTHER_CELL = 9e-7, 1.2e6, 1.7e-7
-"""Of one thread: of a table below so many cells, and of those beyond, since what is learned from is bounded."""
+"""Measured with one thread: for a table below so many cells, and for the cells beyond, which take less since the number
+of rows that a fit learns from is bounded."""
 BEAT = 0.5
-"""Seconds between two looks at the clock."""
+"""Seconds between two updates by the clock."""
 
 
 class FitProgress(ProgressBar):
-    """Where a fit is among its stages, drawn by the clock, since a stage is one long call.
+    """The progress of a fit through its stages, updated by the clock, since a stage is one long call.
 
-    The time left is at first a guess by the size of the table, then goes by the pace of the stages that are done.
+    The time left is at first estimated from the size of the table, then from the speed of the finished stages.
 
     Args:
         cells: Rows times columns.
@@ -46,7 +47,7 @@ class FitProgress(ProgressBar):
         self._clock: threading.Thread | None = None
 
     def reach(self, stage: Stage) -> None:
-        """All stages before this one are done."""
+        """Note that all stages before this one are done."""
         self._stage = stage
         if BEGINS[stage] > 0:
             self._expected = (time.monotonic() - self._began) / BEGINS[stage]
@@ -65,7 +66,7 @@ class FitProgress(ProgressBar):
         return f"{self.label} {self._done} %, {duration(left)} left"
 
     def look(self) -> None:
-        """Draw the line as of now; within a stage the clock moves it, up to where the next one begins."""
+        """Draw the line as of now; within a stage the clock advances it, up to the start of the next one."""
         ends = min((share for share in BEGINS.values() if share > BEGINS[self._stage]), default=1.0)
         by_clock = (time.monotonic() - self._began) / max(self._expected, 1e-9)
         self.move_to(int(100 * min(max(by_clock, BEGINS[self._stage]), ends)))

@@ -1,4 +1,4 @@
-"""What a fit returns: a trained detector as one record. It scores, and is what is explained, saved and exported."""
+"""The result of a fit: a trained detector as one record, which scores rows, and can be explained, saved, exported."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from nrf.runs.spec import PairSpec
 Floats = NDArray[np.float64]
 Combine = Literal["potential", "rank"]
 Own = tuple[nn.Module | None, LatentGenerator | None]
-"""Potential and generator of the user's own, where there are any."""
+"""The user's own potential and generator, if any."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +38,7 @@ class Calibrated:
 
     scores: Calibration
     each: tuple[Calibration, ...]
-    """Their potentials, model by model."""
+    """The rows' potentials, model by model."""
     on: CalibratedOn
     """Which rows those are."""
     rows: Tensor | None = None
@@ -50,7 +50,7 @@ class Calibrated:
         return self._rule("false_alarm_rate", false_alarm_rate, threshold)
 
     def rule_by_share(self, contamination: float, scores: Floats) -> ThresholdRule:
-        """The threshold that flags a share of rows, whose scores these are."""
+        """The threshold that flags a share of the rows with these scores."""
         threshold = float(np.percentile(scores, 100 * contamination)) - self.scores.tolerance
         return self._rule("contamination", contamination, threshold)
 
@@ -64,28 +64,28 @@ class Provenance:
     """Where a fit comes from."""
 
     versions: Mapping[str, str] = field(default_factory=dict)
-    """Of the libraries it was made with."""
+    """Versions of the libraries that the fit was made with."""
     split_seed: int = 0
     """Seed of the split into training and calibration rows."""
     file: FileColumns = field(default_factory=FileColumns)
-    """Columns of the training file that were no features, and how it was written."""
+    """Columns of the training file that are not features, and how the file was written."""
     n_rows: int | None = None
-    """Rows that were given, those to calibrate on among them; None in a detector of an earlier version."""
+    """Number of rows that were given, including those to calibrate on; None in a detector of an earlier version."""
 
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """All that a fit has learned; nothing in it depends on the parameters of the detector any more.
+    """Everything that a fit has learned; it no longer depends on the parameters of the detector.
 
     Its methods take rows that the detector has checked (:func:`nrf.detect.rows.checked`).
     """
 
     reader: RowReader
-    """From rows to what the networks take."""
+    """Turns rows into what the networks take."""
     replicas: Replicas
     """The networks."""
     spec: PairSpec
-    """By which they were trained in the end."""
+    """The settings with which the networks were trained in the end."""
     combine: Combine
     calibrated: Calibrated
     rule: ThresholdRule
@@ -93,15 +93,15 @@ class Fitted:
     n_features_in: int
     feature_names_in: tuple[str, ...] | None = None
     own: Own = (None, None)
-    """Modules of the user's own, as they were given."""
+    """The user's own modules, as they were given."""
     n_iter: int = 0
-    """Iterations that were taken."""
+    """Number of iterations."""
     history: tuple[dict[str, float], ...] = ()
     """Metrics of training, line by line."""
     health: dict[str, float] | None = None
-    """What training brought, as :func:`nrf.detect.checkup.check_training` has it."""
+    """What training gained, as :func:`nrf.detect.checkup.check_training` measures it."""
     warnings: tuple[str, ...] = ()
-    """What a user should hear of the training."""
+    """Warnings about the training."""
     provenance: Provenance = field(default_factory=Provenance)
 
     # ------------------------------------------------------------------------------------------------------- scoring
@@ -115,7 +115,7 @@ class Fitted:
         return values
 
     def log_density(self, X: Any) -> Floats:
-        """Of each row, in nats."""
+        """The log-density of each row, in nats."""
         if not self.replicas.has_density:
             raise InputError("the field of this detector is not normalised; fit with field='product' or 'density'")
         density = self.replicas.log_densities()
@@ -144,15 +144,15 @@ class Fitted:
     # ----------------------------------------------------------------------------------- another threshold, other rows
 
     def with_rate(self, false_alarm_rate: float) -> Fitted:
-        """The same with the threshold that keeps a false-alarm rate."""
+        """A copy with the threshold that keeps a false-alarm rate."""
         return replace(self, rule=self.calibrated.rule(false_alarm_rate))
 
     def with_share(self, contamination: float, X: Any) -> Fitted:
-        """The same with the threshold that flags a share of these rows."""
+        """A copy with the threshold that flags a share of these rows."""
         return replace(self, rule=self.calibrated.rule_by_share(contamination, self.scores(X)))
 
     def calibrated_on(self, X: Any) -> Fitted:
-        """The same, calibrated on these rows; the threshold moves if it is one by false-alarm rate."""
+        """A copy calibrated on these rows; the threshold moves if it was set by a false-alarm rate."""
         rows = self.reader.read(X)
         calibrated = calibrate(
             self.replicas, self.reader, self.combine, rows, "given rows", layout=self.reader.layout(X)
@@ -175,7 +175,7 @@ class Fitted:
 
 
 def scores_by_model(potentials: Tensor, combine: Combine, each: Sequence[Calibration]) -> Floats:
-    """Potentials ``(models, rows)`` as what is averaged over the models: themselves, or their ranks."""
+    """The values that are averaged over the models: the potentials ``(models, rows)`` themselves, or their ranks."""
     values: Floats = potentials.double().cpu().numpy()
     if combine == "potential":
         return values
@@ -191,15 +191,15 @@ def calibrate(
     *,
     layout: Layout | None = None,
 ) -> Calibrated:
-    """Take the scores of these encoded rows as those of normal ones.
+    """Calibrate on these encoded rows, whose scores count as those of normal rows.
 
     Args:
         replicas: The networks.
-        reader: What rows were encoded by.
-        combine: How scores are made of the models' potentials.
+        reader: What the rows were encoded by.
+        combine: How the models' potentials are combined into scores.
         rows: Calibration rows.
         on: Which rows they are.
-        layout: Where these are windows, the rows that they hold: scores of those are what new rows are compared with.
+        layout: If these are windows, the rows that they hold: new rows are compared with the scores of those rows.
     """
     values = replicas.potentials(rows)
     sizes = 1.0 if reader.encoder is None else torch.from_numpy(reader.encoder.sizes()).to(rows)
@@ -208,14 +208,14 @@ def calibrate(
         return _by_rows(values.double().cpu().numpy(), layout, reader.features.how, tolerance, on)
     each = tuple(Calibration.of(u.cpu().numpy(), tolerance) for u in values)
     scores: Floats = scores_by_model(values, combine, each).mean(0)
-    if combine == "rank":  # what half of it, up or down, changes
+    if combine == "rank":  # the change by half of it, up or down
         moved = [scores_by_model(values + part * tolerance, combine, each).mean(0) - scores for part in (-0.5, 0.5)]
         tolerance = float(np.abs(moved).max())
     return Calibrated(Calibration.of(scores, tolerance), each, on, rows)
 
 
 def _by_rows(potentials: Floats, layout: Layout, how: How, tolerance: float, on: CalibratedOn) -> Calibrated:
-    """The calibration of a detector of windows. Windows are not kept: no later fit could tell which rows they hold."""
+    """The calibration of a detector of windows. Windows are not kept: no later fit could know which rows they hold."""
 
     def calibration(scores: Floats) -> Calibration:
         found = layout.to_rows(scores, how)
@@ -225,7 +225,7 @@ def _by_rows(potentials: Floats, layout: Layout, how: How, tolerance: float, on:
 
 
 def fitted_of(model: FittedAttributes | Fitted) -> Fitted:
-    """The record of a detector, which must be fitted; or the record itself."""
+    """The record of a fitted detector; a record is returned as it is."""
     if isinstance(model, Fitted):
         return model
     check_is_fitted(model)
@@ -233,7 +233,7 @@ def fitted_of(model: FittedAttributes | Fitted) -> Fitted:
 
 
 def opened(model: FittedAttributes | Fitted, X: Any) -> tuple[Fitted, Any]:
-    """The record of a fitted detector, and rows as that detector checks them; a record takes rows that were checked."""
+    """The record of a fitted detector, and the rows as it checks them; with a record, rows must have been checked."""
     return fitted_of(model), X if isinstance(model, Fitted) else model._checked(X)
 
 
@@ -244,11 +244,11 @@ class FittedAttributes:
 
     @abstractmethod
     def _checked(self, X: Any) -> Any:
-        """Rows that were checked against those of the fit, which there must have been."""
+        """Rows checked against those of the fit; an error if there was no fit."""
 
     @property
     def threshold_rule_(self) -> ThresholdRule:
-        """Where the threshold comes from: its kind, its rate, and the rows that keep it."""
+        """Where the threshold comes from: its kind, its rate, and the rows that set it."""
         return self.fitted_.rule
 
     @property
@@ -268,7 +268,7 @@ class FittedAttributes:
 
     @property
     def encoder_(self) -> Schema | None:
-        """What was learned of the columns; None for images without a feature step."""
+        """What was learned about the columns; None for images without a feature step."""
         return self.fitted_.reader.encoder
 
     @property
@@ -288,12 +288,12 @@ class FittedAttributes:
 
     @property
     def recipe_(self) -> PairSpec:
-        """What the networks were built and trained by."""
+        """The settings by which the networks were built and trained."""
         return self.fitted_.spec
 
     @property
     def n_iter_(self) -> int:
-        """Iterations of the last fit that were taken."""
+        """Number of iterations of the last fit."""
         return self.fitted_.n_iter
 
     @property
@@ -303,10 +303,10 @@ class FittedAttributes:
 
     @property
     def health_(self) -> dict[str, float] | None:
-        """What training brought, without labels."""
+        """Checks of the training that need no labels."""
         return self.fitted_.health
 
     @property
     def file_columns_(self) -> FileColumns:
-        """Columns of the training file that were no features, and how it was written."""
+        """Columns of the training file that are not features, and how the file was written."""
         return self.fitted_.provenance.file

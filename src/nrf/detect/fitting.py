@@ -1,4 +1,4 @@
-"""The steps of a fit, each of which gives the next one what it needs: split, encode, train, calibrate, threshold.
+"""The steps of a fit, each of which passes its result on: split, encode, train, calibrate, threshold.
 
 :class:`nrf.detect.NRFDetector` calls them in this order and holds what comes out, a :class:`~nrf.detect.fitted.Fitted`.
 """
@@ -34,9 +34,9 @@ from nrf.training import Trainer
 FieldKind = ColumnField | Literal["inclusive"]
 Places = NDArray[np.intp]
 Watch = Callable[[Fitted, dict[str, float]], bool]
-"""Is given the model as it is, and a line of metrics; ends training by True."""
+"""Called with the model as it is, and a line of metrics; returning True ends training."""
 Change = Callable[[PairSpec], PairSpec]
-"""From one spec to another."""
+"""A change of a spec."""
 
 
 def split_rows(
@@ -46,10 +46,10 @@ def split_rows(
 
     Args:
         X: Checked rows.
-        seed: Of the split.
-        fraction: Of the rows that is held out, if it is given.
-        rate: False-alarm rate that the held-out rows are to keep, if there is one.
-        step: The feature step: one of windows holds out blocks of time, for rows held out at random would stand in
+        seed: Seed of the split.
+        fraction: Fraction of the rows to hold out, if given.
+        rate: False-alarm rate that the held-out rows should keep, if any.
+        step: The feature step: with windows, blocks of time are held out, since rows held out at random would be in
             windows that are trained on.
     """
     n_rows = len(X)
@@ -90,10 +90,10 @@ def encode_rows(
     """Encode rows for training.
 
     Args:
-        reader: What was learned of training rows.
+        reader: What was learned about training rows.
         X: Checked rows.
-        learned: Which of them are trained on.
-        held: Which are held out.
+        learned: Which rows are trained on.
+        held: Which rows are held out.
         state: Draws the seeds, then the noise.
         n_estimators: How many models there will be.
         jitter: Whether discrete columns get noise.
@@ -113,8 +113,8 @@ def calibration_part(rows: EncodedRows, before: Calibrated | None) -> tuple[Tens
     """Rows to calibrate on: held-out ones, with those of earlier calls; training rows only where there are none.
 
     Args:
-        rows: Of this fit.
-        before: Calibration of the fit that this one adds rows to, if it does.
+        rows: Rows of this fit.
+        before: Calibration of the fit that this one adds rows to, if any.
     """
     held = rows.held
     if before is None:
@@ -133,7 +133,7 @@ def calibration_part(rows: EncodedRows, before: Calibrated | None) -> tuple[Tens
 
 
 def calibration_layout(reader: RowReader, X: Any, learned: Places, held: Places) -> Layout | None:
-    """Of a detector of windows, which rows the windows to calibrate on are of; None of any other."""
+    """For a detector of windows, which rows are in the calibration windows; None for any other."""
     if not isinstance(reader.features, Windows):
         return None
     return reader.layout(taken(X, held if len(held) else learned))
@@ -141,24 +141,24 @@ def calibration_layout(reader: RowReader, X: Any, learned: Places, held: Places)
 
 @dataclass(frozen=True)
 class Job:
-    """All that a training is given beside its settings, and all that makes a :class:`Fitted` of its networks."""
+    """The input of training beside its settings, and what is needed to make a :class:`Fitted` of its networks."""
 
     reader: RowReader
     rows: EncodedRows
     calibration: tuple[Tensor, CalibratedOn]
-    """Encoded rows to calibrate on, and which those are."""
+    """Encoded rows to calibrate on, and which rows they are."""
     calibration_layout: Layout | None
-    """Of a detector of windows: which rows they are of."""
+    """For a detector of windows: which rows are in them."""
     threshold: tuple[float | None, float | None]
     """False-alarm rate or contamination, of which one is None."""
     X: Any
-    """Checked rows, which a threshold by contamination flags a share of."""
+    """Checked rows, a share of which a threshold by contamination flags."""
     combine: Combine
     own: Own
     before: Replicas | None
-    """Networks to go on from."""
+    """Networks to continue from."""
     add: bool
-    """Whether the rows come beside those of the fit before."""
+    """Whether the rows are added to those of the previous fit."""
     n_features_in: int
     feature_names_in: tuple[str, ...] | None
     provenance: Provenance
@@ -176,7 +176,7 @@ class Job:
         history: list[dict[str, float]],
         progress: FitProgress | None = None,
     ) -> Fitted:
-        """The record of networks that were trained: what they know, their calibration, the threshold."""
+        """The record of trained networks, with the ranges they know, their calibration and the threshold."""
         if self.reader.novelty_columns:
             replicas.know(self.rows.learned, self.before)
         if progress is not None:
@@ -217,13 +217,13 @@ def train(
         job: What to train on.
         field: Which field.
         training: Settings that differ from the defaults.
-        max_iter: Length of training; by the field and the number of rows if None.
+        max_iter: Length of training; if None, chosen by the field and the number of rows.
         verbose: As for :class:`nrf.detect.NRFDetector`.
-        watch: Looks on about once an epoch.
-        change: What is made of the default spec of a field of columns before anything is built; nothing, if not given.
-        progress: Told which stage is reached; training a network has a line of its own.
+        watch: Called about once per epoch.
+        change: Changes the default spec of a field of columns before anything is built; if not given, it stays.
+        progress: Shows which stage is reached; training a network has a progress line of its own.
     """
-    # A field of columns is many small products: a second thread costs more than it brings.
+    # A field of columns needs many small matrix products: a second thread costs more than it gains.
     with nullcontext() if field == "inclusive" else one_thread():
         return _trained(job, field, training.given() | {"iterations": max_iter}, verbose, watch, change, progress)
 
@@ -298,7 +298,7 @@ class _Attempts:
         """After the last attempt."""
 
     def health(self, fitted: Fitted, warn: Callable[[str], None]) -> dict[str, float] | None:
-        """What training brought."""
+        """Checks of the training."""
 
         def untrained() -> Replicas:
             replicas = self.job.build(fitted.spec)
@@ -311,7 +311,7 @@ class _Attempts:
 
 
 class _Judged(_Attempts):
-    """Those of a density that held-out rows judge: training ends where it gains nothing any more."""
+    """Attempts of a density that held-out rows judge: training ends when it gains nothing more."""
 
     judge: Judge
 

@@ -1,4 +1,4 @@
-"""Names that have changed before version 1.0: the old ones still work, with a ``DeprecationWarning``."""
+"""Names that changed before version 1.0: the old ones still work, with a ``DeprecationWarning``."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class OldNames:
 
 
 def takes_old_names(init: Callable[P, None]) -> Callable[P, None]:
-    """A constructor of :class:`OldNames` that takes old names, too; its signature is the one without them."""
+    """A constructor of :class:`OldNames` that takes old names, too; its signature does not show them."""
 
     @functools.wraps(init)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> None:

@@ -31,13 +31,14 @@ SCORE = "score"
 
 
 def export_onnx(detector: NRFDetector | Fitted, path: str | Path) -> None:
-    """Write the graph; its output ``score`` is that of ``score_samples``, and its metadata hold the threshold.
+    """Write the graph; its output ``score`` equals ``score_samples``, and its metadata hold the threshold.
 
-    A table of numbers is one input ``input``; with other columns each column is an input of its own; images are one.
-    How each kind of column is fed: :func:`nrf.detect.tables.onnx_columns.encoder_nodes`, and docs/export.md by example.
+    A table of numbers is one input named ``input``; with other kinds of columns, each column is its own input; images
+    are one input. How each kind of column is fed: :func:`nrf.detect.tables.onnx_columns.encoder_nodes`, and
+    docs/export.md by example.
 
     For the values that the graph is given, ``score`` is within 1e-5 · max(1, |u|) of ``score_samples``: both sum in
-    32-bit floats, in another order, and the rounding grows with the potential u.
+    32-bit floats, in different orders, and the rounding grows with the potential u.
     """
     fitted = fitted_of(detector)
     reader = fitted.reader
@@ -58,7 +59,7 @@ def export_onnx(detector: NRFDetector | Fitted, path: str | Path) -> None:
         encoding = encoder_nodes(reader.encoder)
         if reader.features is None:
             graph.inputs += encoding.inputs
-        else:  # the encoding begins where the feature step ends
+        else:  # the encoding starts from the output of the feature step
             for node in encoding.nodes:
                 node.input[:] = [start if name == "input" else name for name in node.input]
         graph.nodes += encoding.nodes
@@ -110,7 +111,7 @@ def _fresh(fitted: Fitted) -> nn.Module:
 
 
 class _Builder(Nodes):
-    """What comes before and after the encoding of columns: pixels, a feature step, potentials."""
+    """The parts of the graph before and after the encoding of columns: pixels, a feature step, potentials."""
 
     def tensor(self, value: torch.Tensor) -> str:
         """A tensor of weights."""
@@ -125,7 +126,7 @@ class _Builder(Nodes):
         return self.onnx.helper.make_tensor_value_info(name, self.onnx.TensorProto.FLOAT, ["N", *shape])
 
     def components(self, step: PrincipalComponents, x: str) -> str:
-        """Principal components of rows, and the length of the rest."""
+        """Principal components of rows, and the length of the residual."""
         double, single = self.onnx.TensorProto.DOUBLE, self.onnx.TensorProto.FLOAT
         flat = self.add("Cast", self.add("Flatten", x, axis=1), to=double)
         centred = self.add("Sub", flat, self.constant(step.mean_))
@@ -135,7 +136,7 @@ class _Builder(Nodes):
         return self.add("Cast", self.add("Concat", found, self.add("Sqrt", squares), axis=1), to=single)
 
     def pixels(self, scale: PixelScale) -> str:
-        """The input of images and their way to [−1, 1]."""
+        """The input of images, scaled to [−1, 1]."""
         self.inputs.append(self.value("input", scale.shape))
         width = scale.high - scale.low
         factor = self.constant(np.array(2 / width, dtype=np.float32))

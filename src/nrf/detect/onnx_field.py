@@ -1,4 +1,4 @@
-"""Neighbours, density and pairs as nodes of an ONNX graph, operation by operation as :mod:`nrf.fields` has it."""
+"""Neighbours, density and pairs as nodes of an ONNX graph, operation by operation as in :mod:`nrf.fields`."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from nrf.networks.levels import Reference
 FARTHEST = 1e18
 """A distance beyond all others; its square is a 32-bit float."""
 SINGLE, INT64, DOUBLE = 1, 7, 11
-"""ONNX's numbers of these types."""
+"""ONNX's codes of these types."""
 
 
 class Builder(Protocol):
-    """What adds nodes to a graph, and the layers of networks."""
+    """Adds nodes and the layers of networks to a graph."""
 
     def add(self, op: str, *inputs: str, **attributes: Any) -> str:
         """A node."""
@@ -43,7 +43,7 @@ class FieldNodes:
     """Adds one model's field to a graph.
 
     Args:
-        graph: What adds nodes.
+        graph: Builder that adds nodes.
     """
 
     def __init__(self, graph: Builder) -> None:
@@ -100,7 +100,7 @@ class FieldNodes:
         return self.add("Div", centred, self.number(float(reference.scale())))
 
     def standing(self, standing: Standing, b: str) -> str:
-        """Where log-densities stand among those of normal rows."""
+        """The ranks of log-densities among those of normal rows."""
         z = self.add(
             "Div", self.add("Sub", b, self.number(float(standing.middle))), self.number(float(standing.spread))
         )

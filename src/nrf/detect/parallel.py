@@ -1,4 +1,4 @@
-"""Parts of a large array, each worked on by a thread of its own; and how many threads torch has for its own work."""
+"""Process parts of a large array in threads, and set how many threads torch uses for its own work."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import torch
 Result = TypeVar("Result")
 
 PART = 1 << 16
-"""Rows of a part."""
+"""Rows per part."""
 
 
 class _Inside:
-    """How many threads of the process are in :func:`one_thread`, and what the first one had before."""
+    """How many threads of the process are in :func:`one_thread`, and the first one's number of threads before."""
 
     lock = Lock()
     count = 0
@@ -27,10 +27,11 @@ class _Inside:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Inside, torch works in the calling thread alone.
+    """A context in which torch works in the calling thread alone.
 
-    Each thread has its own number of threads, and one that starts takes over what was set last, anywhere: where
-    several are inside, a 1 that a thread found may be another's, and the number before is that of the first one.
+    Torch keeps a number of threads for each Python thread, and a new thread takes over the number that was set last
+    anywhere. So while several are inside, a 1 that a thread finds may come from another one; the number to restore is
+    the one that the first thread found.
     """
     with _Inside.lock:
         before = _n_threads()
@@ -47,22 +48,22 @@ def one_thread() -> Iterator[None]:
 
 
 def _n_threads() -> int:
-    """Torch's threads in the calling one, outside of :func:`one_thread`."""
+    """Torch's number of threads for the calling thread, outside of :func:`one_thread`."""
     found = torch.get_num_threads()
     return _Inside.before if found == 1 and _Inside.count else found
 
 
 def parts_of(data: Any) -> list[Any]:
-    """An array in parts of equal length, or whatever else it is as a whole."""
+    """An array in parts of equal length; anything else as one part."""
     if not isinstance(data, np.ndarray) or len(data) <= PART:
         return [data]
     return np.array_split(data, -(-len(data) // PART))
 
 
 def in_threads(function: Callable[[Any], Result], parts: Sequence[Any]) -> list[Result]:
-    """What the function has for each part: as many at a time as torch has threads, one thread each.
+    """The function's result for each part: as many at a time as torch has threads, one thread each.
 
-    Encoding is the work of one thread, and products of a few thousand rows gain little from a second one.
+    Encoding uses one thread, and matrix products of a few thousand rows gain little from a second one.
     """
     n_threads = _n_threads()
     if len(parts) == 1 or n_threads == 1:

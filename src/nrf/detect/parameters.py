@@ -25,7 +25,7 @@ COUNTS = ("n_estimators", "max_levels", "max_iter")
 
 
 def check_parameters(detector: NRFDetector) -> None:
-    """Raise for the first parameter that cannot be; what only the recipe can judge, it does."""
+    """Raise for the first invalid parameter; what depends on the recipe is checked when it is built."""
     for name, most in SHARES.items():
         value = getattr(detector, name)
         if value is None:

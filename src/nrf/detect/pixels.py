@@ -12,9 +12,9 @@ from nrf.detect.tables.frame import without_gradient
 from nrf.errors import InputError
 
 FAR = 1e3
-"""Values so many times farther from 0 than from each other are encoded in 64 bits."""
+"""Values this many times farther from 0 than from each other are encoded in 64 bits."""
 TINY = 1e-30
-"""Ranges below, or above its inverse, are, too."""
+"""Ranges below this, or above its inverse, are encoded in 64 bits, too."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class PixelScale:
 
     @classmethod
     def fit(cls, images: Any) -> PixelScale:
-        """From training images ``(n, channels, height, width)``."""
+        """Find the range of training images ``(n, channels, height, width)``."""
         array = _checked(images)
         height, width, channels = array.shape[1:]
         if channels in (1, 3, 4) and channels < min(height, width) and (channels != 4 or height == width):
@@ -59,7 +59,7 @@ class PixelScale:
         return cls(tuple(array.shape[1:]), low, high)
 
     def encode(self, images: Any) -> NDArray[np.float32]:
-        """Values from the range at fit to [−1, 1]; values beyond it go beyond."""
+        """Map values from the range at fit to [−1, 1]; values outside the range end up outside [−1, 1]."""
         array = _checked(images)
         if tuple(array.shape[1:]) != self.shape:
             raise InputError(f"images have the shape {array.shape[1:]}, at fit it was {self.shape}")
@@ -71,7 +71,7 @@ class PixelScale:
         return scaled
 
     def _encode_exactly(self, array: NDArray[Any]) -> NDArray[np.float32]:
-        """The same in 64 bits, image by image, for ranges of which 32 bits would leave little."""
+        """The same in 64 bits, image by image, for ranges that 32 bits would hardly resolve."""
         scaled = np.empty(array.shape, dtype=np.float32)
         for place, image in enumerate(array):
             with np.errstate(over="ignore"):

@@ -38,15 +38,14 @@ class NRF(OldNames, BaseDetector):  # type: ignore[misc]
         calibration_fraction: Share of the rows that are not trained on but kept for ``detector_``'s p-values.
         field: Which field scores.
         max_iter: Iterations of training.
-        training: Everything else about training: a :class:`nrf.detect.Training`. Its settings one by one are
-            ``training__sigma`` and the like in ``set_params``.
+        training: Everything else about training: a :class:`nrf.detect.Training`. In ``set_params`` its single settings
+            are ``training__sigma`` and the like.
         potential: A module of your own in place of the default one.
         generator: A generator of your own.
         max_levels: Categorical columns with more levels are hashed.
         categorical: Columns, by name or place, whose values are levels whatever they look like.
         keep: Columns to keep though they look like identifiers.
-        scaling: What numbers are measured in: ``auto``, ``quartiles`` or ``deviation``, see
-            :class:`nrf.detect.NRFDetector`.
+        scaling: Units of numbers: ``auto``, ``quartiles`` or ``deviation``, see :class:`nrf.detect.NRFDetector`.
         keep_examples: ``detector_.save`` stores the calibration rows, too.
         device: Where to compute.
         verbose: Progress: None shows it on a terminal, 1 everywhere, 0 nowhere.

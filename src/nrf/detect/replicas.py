@@ -1,4 +1,4 @@
-"""The replicas inside a detector: pairs built from one spec, trained at once, scored together."""
+"""The replicas inside a detector: pairs of networks built from one spec, trained at once, scored together."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ Floats = NDArray[np.floating]
 OnLog = Callable[[Trainer, Mapping[str, float]], object]
 
 CHUNK_VALUES = 1 << 18
-"""Values of a chunk of rows that is scored at once: small enough to stay in a processor's cache."""
+"""Number of values in a chunk of rows that is scored at once: small enough to stay in a processor's cache."""
 SMALL_CHUNK = 256
 PRICED_ROWS = 100_000
 SLOPE_ROWS = 1000
 SMALL_WORK = 1 << 24
 """Products of weights and rows below which training stays on one thread."""
 NOVELTY_COST = 2.0
-"""What a novelty takes off the score, in distances from the median of the training rows to their lowest hundredth."""
+"""How much a novelty lowers the score, in distances from the median of the training scores to their 1 % quantile."""
 ATTEMPTS = 3
-"""How often training is begun, where it is unstable, before its last stable state is taken."""
+"""How many times unstable training is started before its last stable state is used."""
 
 log = logging.getLogger(__name__)
 
@@ -49,11 +49,11 @@ class Replicas:
 
     Args:
         learner: Owns the pairs while they are trained.
-        shape: Of an event.
-        novelty_columns: Columns of a row that no network sees, as they were 0 in training. What stands there takes a
-            fixed part off the potential: a factor of the density that need not be learned, and could not be. So does
-            what a value of another column has beyond the range of training, of which the networks know nothing
-            either.
+        shape: Shape of an event.
+        novelty_columns: Columns of a row that no network sees, since they were 0 in training. Values there lower the
+            potential by a fixed amount: a factor of the density that need not be learned, and could not be. So does the
+            distance by which a value of another column is beyond the range of training, of which the networks know
+            nothing either.
     """
 
     def __init__(self, learner: Learner, shape: Shape, novelty_columns: Sequence[int] = ()) -> None:
@@ -74,13 +74,13 @@ class Replicas:
         generator: LatentGenerator | None = None,
         novelty_columns: Sequence[int] = (),
     ) -> Replicas:
-        """Fresh ones, as :meth:`nrf.runs.spec.PairSpec.build` makes them.
+        """Build new replicas, as :meth:`nrf.runs.spec.PairSpec.build` does.
 
         Args:
             spec: What to build.
             data: Training rows, as the networks see them.
             seeds: One per replica.
-            potential: A module of the user's own in place of the spec's; each replica starts from a copy.
+            potential: A module of the user's own in place of the spec's potential; each replica starts from a copy.
             generator: The same for the generator.
             novelty_columns: As for the class.
         """
@@ -89,17 +89,17 @@ class Replicas:
 
     @property
     def count(self) -> int:
-        """How many pairs."""
+        """Number of pairs."""
         return replicas_of(self.learner.modules["potential"])
 
     def module(self, name: str) -> nn.Module:
-        """A network as it is used: settled, or averaged over the last part of training, if that was kept."""
+        """A network as it is used: settled, or averaged over the last part of training if the average was kept."""
         if name == "potential" and self.settled is not None:
             return self.settled
         return self.learned(name)
 
     def learned(self, name: str) -> nn.Module:
-        """A network as training left it, averaged if that was kept."""
+        """A network as training left it, averaged if the average was kept."""
         return self.averaged.get(name, self.learner.modules[name])
 
     def alone(self, spec: PairSpec) -> list[nn.Module]:
@@ -108,7 +108,7 @@ class Replicas:
         return [copy_of(together)] if self.count == 1 else alone(together, self.count, spec, self.shape)
 
     def settle(self, potentials: Sequence[nn.Module]) -> None:
-        """Use these potentials, one a replica, from now on; training goes on from what it has left."""
+        """Use these potentials, one per replica, from now on; training continues from its own networks."""
         self.settled = potentials[0] if len(potentials) == 1 else stack(potentials)
 
     def take_averages(self, trainer: Trainer) -> None:
@@ -116,17 +116,17 @@ class Replicas:
         self.averaged = trainer.averaged()
 
     def seen(self, rows: Tensor) -> Tensor:
-        """What the networks see of the rows."""
+        """The columns of the rows that the networks see."""
         if self._seen == list(range(len(self._seen))):
             return rows[:, : len(self._seen)] if self.novelty_columns else rows
         return rows[:, self._seen]
 
     def know(self, rows: Tensor, before: Replicas | None = None) -> None:
-        """Set, from training rows, in which ranges values are known and what a novelty costs.
+        """Set the known ranges of values and the cost of a novelty from training rows.
 
         Args:
-            rows: Those rows.
-            before: Replicas trained on other rows before, whose ranges are known too.
+            rows: The training rows.
+            before: Replicas trained on other rows before, whose ranges count as known too.
         """
         seen = self.seen(rows)
         low, high = seen.amin(0), seen.amax(0)
@@ -174,7 +174,7 @@ class Replicas:
 
         Args:
             still: A snapshot of the potential.
-            rows: Where.
+            rows: Rows at which to take it.
         """
         n, seen = self.count, self.seen(rows)
         known = self._known(seen) if self.novelty_columns else seen
@@ -189,13 +189,13 @@ class Replicas:
         return whole
 
     def tolerance(self, rows: Tensor, potentials: Tensor, sizes: Tensor | float) -> float:
-        """How close two scores may be before rounding decides which one is higher: rounding of sums, and of values.
+        """The difference of scores below which rounding, of sums or of values, may decide which one is higher.
 
         Args:
             rows: Calibration rows.
-            potentials: Theirs.
-            sizes: Of the numbers behind each value of a row; in single precision these are off by 6e-8 of it, and
-                twice that is allowed for.
+            potentials: Potentials of these rows.
+            sizes: Size of the numbers behind each value of a row; in single precision these are off by 6e-8 of their
+                size, and twice that is allowed for.
         """
         size = max(1.0, float(torch.quantile(potentials.abs().flatten()[:PRICED_ROWS], 0.9)))
         slopes = self.gradient(self._still(), rows[:SLOPE_ROWS]).abs() * sizes
@@ -203,11 +203,11 @@ class Replicas:
 
     @property
     def clamps(self) -> bool:
-        """Whether values beyond what is known are brought back to it: a network alone knows nothing of there."""
+        """Whether values beyond the known range are clamped to it: a network alone knows nothing outside."""
         return not isinstance(self.learner.modules["potential"], DetectionField)
 
     def _known(self, seen: Tensor) -> Tensor:
-        """Rows with values beyond what is known brought back to it, where the field is a network alone."""
+        """Rows with values clamped to the known range, if the field is a network alone."""
         if not self.clamps:
             return seen
         low, high = self.bounds.to(seen)
@@ -221,7 +221,7 @@ class Replicas:
 
     @torch.no_grad()
     def _by_chunks(self, values_of: Callable[[nn.Module, Tensor], Tensor], still: nn.Module, rows: Tensor) -> Tensor:
-        """What a function of the potential, held still, and of rows has for all of them."""
+        """The values of a function of the frozen potential and of rows, computed chunk by chunk."""
         size = max(SMALL_CHUNK, CHUNK_VALUES // max(1, rows[:1].numel() * self.count))
         return torch.cat([values_of(still, chunk) for chunk in torch.split(rows, size)], 1)
 
@@ -229,7 +229,7 @@ class Replicas:
         n, length = self.count, len(rows)
         if (
             length < SMALL_CHUNK
-        ):  # always products of one kind, or a row's score would depend on its company, by rounding
+        ):  # always the same kind of product, or rounding would make a row's score depend on its batch
             rows = torch.cat([rows, rows.new_zeros(SMALL_CHUNK - length, *rows.shape[1:])])
         values: Tensor = potential(rows if n == 1 else rows.repeat(n, *(1,) * (rows.ndim - 1)))
         return values.reshape(n, len(rows))[:, :length]
@@ -243,7 +243,7 @@ class Replicas:
         for name, module in self.learner.modules.items():
             there = before.learner.modules[name]
             if isinstance(module, DetectionField) and isinstance(there, DetectionField):
-                module, there = module.density.body, there.density.body  # the reference is that of the rows
+                module, there = module.density.body, there.density.body  # the reference stays that of the new rows
             module.load_state_dict(there.state_dict())
 
     def packed(self) -> dict[str, Any]:
@@ -309,7 +309,7 @@ class _LogDensity(nn.Module):
 
 
 def copy_of(module: nn.Module) -> nn.Module:
-    """A module of the same values that shares none of them."""
+    """A copy of a module that shares no values with it."""
     found = copy.deepcopy(module)
     found.replicas = replicas_of(module)  # type: ignore[assignment]
     return found
@@ -317,13 +317,13 @@ def copy_of(module: nn.Module) -> nn.Module:
 
 @dataclass(frozen=True)
 class TrainedReplicas:
-    """What training gave."""
+    """The result of training."""
 
     replicas: Replicas
     spec: PairSpec
-    """By which they were trained in the end."""
+    """The settings with which they were trained in the end."""
     n_iter: int
-    """Iterations that were taken."""
+    """Number of iterations."""
 
 
 def train_replicas(
@@ -336,11 +336,11 @@ def train_replicas(
     on_log: OnLog | None = None,
     warn: Callable[[str], None],
 ) -> TrainedReplicas:
-    """Train to the end, in several attempts if need be; warns once, if the first one did not succeed.
+    """Train to the end, in several attempts if needed; warn once if the first one did not succeed.
 
-    Each further attempt has a fourth of the learning rates and half the sampler's step of the one before. Where the
-    last one fails too, the last state that was good is kept: with finite data there is always one, at worst that of
-    the networks before training.
+    Each further attempt has a fourth of the learning rates and half the sampler's step of the one before. If the last
+    one fails too, the last good state is kept: with finite data there is always one, at worst that of the networks
+    before training.
 
     Args:
         spec: What to train, and how.
@@ -366,7 +366,7 @@ def train_replicas(
             _require_finite(replicas, data)
             if attempt > 0:
                 warn(
-                    f"training became unstable and was begun again ({attempt} of at most {ATTEMPTS - 1} times); it "
+                    f"training became unstable and was restarted ({attempt} of at most {ATTEMPTS - 1} times); it "
                     f"then ran to its end with {_rates(spec)}. The detector can be used; give these two values, or "
                     "lower ones, to save the lost attempts"
                 )
@@ -403,7 +403,7 @@ def _rates(spec: PairSpec) -> str:
 
 @contextmanager
 def threads_for(replicas: Replicas, batch: int) -> Iterator[None]:
-    """One thread where products are so small that a second one costs more than it brings."""
+    """Use one thread where products are so small that a second one costs more than it gains."""
     weights = sum(p.numel() for p in replicas.learner.modules["potential"].parameters())
     with one_thread() if weights * batch < SMALL_WORK else nullcontext():
         yield

@@ -1,4 +1,4 @@
-"""What stands before a detector's networks: checks, the range of pixels, the feature step, the encoding of columns."""
+"""The steps before a detector's networks: checks, the range of pixels, the feature step, the encoding of columns."""
 
 from __future__ import annotations
 
@@ -23,21 +23,22 @@ from nrf.errors import InputError
 from nrf.fields import PairTree
 
 MOST_PAIRED = 200
-"""Columns of which all pairs are looked at; of more there is no tree, or it would take longer than all else."""
+"""Maximum number of columns of which all pairs are compared; with more there is no tree, since it would take longer
+than all else."""
 
 
 @dataclass(frozen=True)
 class RowReader:
-    """The way from rows to the numbers that the networks take, as learned from training rows."""
+    """Turns rows into the numbers that the networks take, as learned from training rows."""
 
     encoder: Schema | None
-    """What was learned of the columns; None for images without a feature step."""
+    """What was learned about the columns; None for images without a feature step."""
     pixels: PixelScale | None
     """The shape and range of images; None for tables."""
     features: Any
     """The fitted feature step, or None."""
     device: str
-    """Where the numbers go."""
+    """The device that the numbers go to."""
 
     @classmethod
     def fit(
@@ -51,13 +52,13 @@ class RowReader:
         keep: Sequence[str | int] | None = None,
         device: str = "cpu",
     ) -> RowReader:
-        """Fit what comes before the networks: the range of pixels, the feature step, and what stands in the columns.
+        """Fit what comes before the networks: the range of pixels, the feature step, and the encoding of columns.
 
         Args:
             X: Training rows that were checked.
-            features: As for :class:`nrf.detect.NRFDetector`, like all that follow.
-            max_levels: More levels than this are hashed.
-            scaling: What numbers are measured in.
+            features: As for :class:`nrf.detect.NRFDetector`, like all parameters below.
+            max_levels: Columns with more levels than this are hashed.
+            scaling: Units of numbers.
             categorical: Columns of levels.
             keep: Columns to keep though they look like identifiers.
             device: Where to compute.
@@ -88,13 +89,13 @@ class RowReader:
 
     @property
     def units(self) -> tuple[float, ...]:
-        """What encoded columns are multiplied by where distances of rows count; nothing, if that is 1 for all."""
+        """Factors of encoded columns in distances between rows; empty if all are 1."""
         units = () if self.encoder is None else tuple(float(unit) for unit in self.encoder.units())
         return () if set(units) <= {1.0} else units
 
     @property
     def pairs(self) -> PairTree | None:
-        """The tree of pairs of columns, where one of them is of levels; the densities of numbers know their pairs."""
+        """The tree of pairs of columns, if some column has levels; the density already covers pairs of numbers."""
         spans = [] if self.encoder is None else self.encoder.learned_spans
         levels = [(column, span) for column, span in spans if column.kind == "categorical"]
         if not levels or not 2 <= len(spans) <= MOST_PAIRED:
@@ -111,11 +112,11 @@ class RowReader:
         return None if self.encoder is None else [group for _, group in self.encoder.groups]
 
     def layout(self, X: Any) -> Layout | None:
-        """Which rows stand in which window, where the networks see windows; None where they see rows."""
+        """Which rows are in which window, if the networks see windows; None if they see rows."""
         return self.features.layout(X) if isinstance(self.features, Windows) else None
 
     def to_rows(self, values: NDArray[np.floating], X: Any) -> NDArray[np.float64]:
-        """Values of what the networks have seen of these rows, one for each row: NaN for a row in no window."""
+        """Turn values of what the networks see (rows or windows) into one value per row: NaN for a row in no window."""
         layout = self.layout(X)
         return np.asarray(values, np.float64) if layout is None else layout.to_rows(values, self.features.how)
 
@@ -142,12 +143,12 @@ class RowReader:
 
 
 def checked(estimator: Any, X: Any, reader: RowReader | None) -> Any:
-    """Rows as an array, a table or images, with the names and the number of columns that the first ones had.
+    """Check rows: an array, a table or images, with the names and the number of columns of the first rows.
 
     Args:
-        estimator: Has those names and that number as scikit-learn keeps them; they are set by the first rows.
+        estimator: Keeps those names and that number as scikit-learn does; the first rows set them.
         X: Rows.
-        reader: What was learned of the first rows; None if these are the first.
+        reader: What was learned about the first rows; None if these are the first.
     """
     if isinstance(X, Frame):
         return X
@@ -165,14 +166,14 @@ def checked(estimator: Any, X: Any, reader: RowReader | None) -> Any:
         if first:
             return as_columns(X) if estimator.features in ("auto", None) else X
         return X if own is None else read_columns(X)
-    # Of later rows the encoder refuses infinite values, by column.
+    # In later rows the encoder refuses infinite values, by column.
     finite, least = ("allow-nan", 2) if first else (False, 1)
     kinds = [np.float64, np.float32]
     return validate_data(estimator, X, reset=first, dtype=kinds, ensure_all_finite=finite, ensure_min_samples=least)
 
 
 def require_finite_rows(rows: NDArray[np.bool_]) -> None:
-    """Which rows came out finite must be all of them."""
+    """Raise unless all rows have finite values."""
     bad = int((~rows).sum())
     if bad:
         raise InputError(f"{bad} rows have a potential that is not finite: their values are far out of any range")

@@ -1,4 +1,4 @@
-"""Choosing settings: by labels where there are some, by anomalies made from normal rows where there are none."""
+"""Choosing settings: by labels if there are any, else by synthetic anomalies made from normal rows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 
 NEIGHBOURS_AMONG = 2000
-"""Rows among which the nearest one is looked for."""
+"""Number of rows among which the nearest one is searched."""
 
 
 def labelled_auroc(scores: Floats, y: Any) -> float:
@@ -42,14 +42,14 @@ def labelled_auroc(scores: Floats, y: Any) -> float:
 
 
 def synthetic_anomalies(rows: Tensor, seed: int = 0, groups: Sequence[slice] | None = None) -> dict[str, Tensor]:
-    """Five kinds of anomalies from encoded normal rows.
+    """Five kinds of synthetic anomalies from encoded normal rows.
 
-    ``shuffled``: each column from another row, which keeps every column's distribution and breaks what ties them.
-    With ``groups`` what encodes a column of the table stays together, so that a row has one level of a category, not
-    none or three, which would be recognised too easily.
-    ``uniform``: anywhere in the range of each column. ``noised``: 1.5 standard deviations of noise on a third of them.
-    ``outward``: twice as far from the median, for a score that is as high outside as inside is of no use.
-    ``apart``: away from the nearest other row by 0.7 of the distance, too little to leave a cluster, enough to thin it.
+    ``shuffled``: each column from another row, which keeps every column's distribution and breaks their dependence.
+    With ``groups`` the outputs that encode one column of the table stay together, so that a row has one level of a
+    category, not none or three, which would be recognised too easily. ``uniform``: anywhere in the range of each
+    column. ``noised``: 1.5 standard deviations of noise on a third of them. ``outward``: twice as far from the median,
+    since a score that is as high outside as inside is of no use. ``apart``: away from the nearest other row by 0.7 of
+    the distance, too little to leave a cluster, enough to lie in a sparser region.
     """
     rng = torch.Generator().manual_seed(seed)
     flat = rows.flatten(1).cpu()
@@ -70,10 +70,11 @@ def synthetic_anomalies(rows: Tensor, seed: int = 0, groups: Sequence[slice] | N
 
 
 def synthetic_images(images: Tensor, seed: int = 0) -> dict[str, Tensor]:
-    """Five kinds of anomalies from normal images ``(n, channels, side, side)``.
+    """Five kinds of synthetic anomalies from normal images ``(n, channels, side, side)``.
 
-    ``turned`` by a quarter. ``blended``: the mean of two. ``noised``: with noise of a quarter of the range, within it.
-    ``pasted``: a square of half the side from another image, somewhere else. ``quartered``: the quarters exchanged.
+    ``turned``: rotated by 90°. ``blended``: the mean of two. ``noised``: with noise of a quarter of the range, within
+    it. ``pasted``: a square of half the side from another image, somewhere else. ``quartered``: the four quarters
+    exchanged.
     """
     rng = torch.Generator().manual_seed(seed)
     cpu = images.cpu()
@@ -97,7 +98,7 @@ def synthetic_images(images: Tensor, seed: int = 0) -> dict[str, Tensor]:
 
 
 def _nearest(flat: Tensor) -> Tensor:
-    """The nearest other row of each."""
+    """The nearest other row of each row."""
     among = flat[:NEIGHBOURS_AMONG]
     found = []
     for start in range(0, len(flat), NEIGHBOURS_AMONG):
@@ -109,18 +110,18 @@ def _nearest(flat: Tensor) -> Tensor:
 
 
 def synthetic_auroc(detector: Any, X: Any, y: Any = None, *, seed: int = 0) -> float:
-    """Mean AUROC of normal rows against anomalies made of them: a criterion for settings that needs no labels.
+    """Mean AUROC of normal rows against synthetic anomalies: a criterion for settings that needs no labels.
 
     Rows of a table against :func:`synthetic_anomalies`, images against :func:`synthetic_images`.
 
     It has the form of a scorer: ``GridSearchCV(NRFDetector(), grid, scoring=synthetic_auroc, error_score="raise")``.
-    Without the last word scikit-learn turns errors of a scorer into NaN and a warning, and the search goes on.
+    Without ``error_score`` scikit-learn turns errors of a scorer into NaN and a warning, and the search goes on.
 
-    A pipeline, or another detector with scikit-learn's interface, is scored as a whole: anomalies are made of the rows
-    it is given, not of what its last step gets. So all candidates of a search face the same anomalies, also where they
-    differ in an earlier step. The rows are encoded and decoded by a
-    :class:`nrf.detect.tables.schema.Schema` of their own, which leaves missing values, categories and dates
-    what they are; numbers become 64-bit floats. Steps before the detector must take values they have not seen.
+    A pipeline, or another detector with scikit-learn's interface, is scored as a whole: anomalies are made from the
+    rows it is given, not from what its last step gets. So all candidates of a search face the same anomalies, also
+    where they differ in an earlier step. The rows are encoded and decoded by a :class:`nrf.detect.tables.schema.Schema`
+    of their own, which keeps missing values, categories and dates as they are; numbers become 64-bit floats. Steps
+    before the detector must take values they have not seen.
 
     Args:
         detector: A fitted detector, or a fitted pipeline that ends in one; it must have ``score_samples``.
@@ -129,7 +130,7 @@ def synthetic_auroc(detector: Any, X: Any, y: Any = None, *, seed: int = 0) -> f
         seed: Seed of the anomalies.
 
     Raises:
-        InputError: There is no ``score_samples``, there are fewer than two rows, or a score is not finite.
+        InputError: The detector has no ``score_samples``, there are fewer than two rows, or a score is not finite.
     """
     from nrf.detect.detector import NRFDetector
 
@@ -151,7 +152,7 @@ def synthetic_auroc(detector: Any, X: Any, y: Any = None, *, seed: int = 0) -> f
 
 
 def _scores_of_encoded(detector: NRFDetector, X: Any, seed: int) -> tuple[Floats, list[Floats]]:
-    """Scores of the rows and of anomalies that are made of them as the networks take them."""
+    """Scores of the rows, and of anomalies made from them in the form that the networks take."""
     X, fitted = detector._checked(X), detector.fitted_
     rows = fitted.reader.read(X)
     _require_rows(len(rows))
@@ -170,7 +171,7 @@ def _scores(detector: Any, X: Any) -> Floats:
 
 
 def _synthetic_like(X: Any, seed: int) -> list[Any]:
-    """Anomalies made of rows, in the form of the rows."""
+    """Synthetic anomalies made from rows, in the form of those rows."""
     X = in_common_form(X)
     if np.ndim(X) == 4:
         _require_rows(len(X))
@@ -181,7 +182,8 @@ def _synthetic_like(X: Any, seed: int) -> list[Any]:
     _require_rows(frame.n_rows)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="columns left out")
-        # None is hashed: there is no way back. Anomalies are the same whatever the scaling of a detector is.
+        # No column is hashed, since hashes cannot be decoded. Anomalies are the same whatever the scaling of a detector
+        # is.
         encoder = Schema.fit(frame, max_levels=max(2, frame.n_rows), scaling="quartiles")
     groups = [group for _, group in encoder.groups]
     made = synthetic_anomalies(torch.from_numpy(encoder.encode(frame)), seed, groups)
@@ -189,9 +191,9 @@ def _synthetic_like(X: Any, seed: int) -> list[Any]:
 
 
 def _decoded(encoder: Schema, rows: NDArray[np.float32], frame: Frame, like: Any) -> Any:
-    """Encoded rows as a table or an array like the one they were made of, the frame of which is given too.
+    """Encoded rows as a table or an array like the one they were made from, whose frame is given too.
 
-    Columns that the encoder left out, and levels that are none of the column's, stay what they were.
+    Columns that the encoder left out, and outputs that match no level of the column, keep their former values.
     """
     values: dict[str, list[Any]] = {}
     for place, column, (name, group) in zip(encoder.kept, encoder.kept_columns, encoder.groups, strict=True):
@@ -210,7 +212,7 @@ def _decoded(encoder: Schema, rows: NDArray[np.float32], frame: Frame, like: Any
 
 
 def _series_like(column: Any, values: list[Any]) -> Any:
-    """Values as a column of a table, in the type of another one unless that one holds numbers."""
+    """Values as a column of a table, in the type of another column unless that one holds numbers."""
     import narwhals.stable.v2 as nw
 
     dtype = column.dtype
@@ -221,7 +223,7 @@ def _series_like(column: Any, values: list[Any]) -> Any:
             values = [None if v is None else dt.timedelta(seconds=v) for v in values]
         made = nw.new_series(column.name, values, backend=column.implementation)
         return made if dtype.is_numeric() else made.cast(dtype)
-    except Exception as error:  # each library has its own
+    except Exception as error:  # each library has exceptions of its own
         raise InputError(
             f"no anomalies can be made of column {column.name!r} of type {dtype} ({error}); give its values as numbers"
         ) from error

@@ -1,4 +1,4 @@
-"""How a detector's networks are trained: the settings that few users turn, in one place."""
+"""How a detector's networks are trained: the settings that few users change, in one place."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NUMBERS = ("sigma", "step_size", "first_step_size", "temperature", "learning_rat
 
 @dataclass(frozen=True, repr=False)
 class Training:
-    """Settings of a detector's training; what is not given is chosen by the table.
+    """Settings of a detector's training; those not given are chosen to suit the table.
 
     Args:
         widths: Hidden units of the potential; by default 256 and 128, and half of that for more than 100,000 rows.
@@ -23,10 +23,11 @@ class Training:
         sigma: Noise of the generator's proposals, in units of the scaled columns.
         n_steps: Sampler steps L of a revision.
         step_size: Step size of the sampler.
-        first_step_size: Step size of a revision's first step, if steps are to fall to ``step_size`` in its course.
-            Larger ones bring in proposals from afar: with ``sigma=3`` and 0.05 here for columns with long tails.
+        first_step_size: Step size of a revision's first step, if steps are to fall to ``step_size`` during the
+            revision. Larger ones bring in proposals from far away: for columns with long tails use 0.05, with
+            ``sigma=3``.
         temperature: Temperature of the sampler.
-        learning_rate: Of both networks.
+        learning_rate: Learning rate of both networks.
         batch_size: Rows per batch; by default chosen by the number of rows.
 
     Example:
@@ -71,5 +72,5 @@ class Training:
 
 
 def is_count(value: object) -> bool:
-    """Whether it is a whole number from 1 on."""
+    """Whether a value is a whole number of at least 1."""
     return not isinstance(value, bool) and isinstance(value, numbers.Integral) and int(value) >= 1

@@ -1,4 +1,4 @@
-"""Training the detector's own field: a density around a mixture that held-out rows judge, neighbours, and pairs."""
+"""Train the detector's own field: a density around a mixture, judged by held-out rows, with neighbours and pairs."""
 
 from __future__ import annotations
 
@@ -17,32 +17,33 @@ from nrf.runs.spec import PairSpec
 from nrf.seeds import stream
 
 HELD_SHARE, MOST_HELD, FEWEST_HELD = 0.2, 2000, 5
-"""Training rows that are kept out of training, to judge the network by; with fewer there is none."""
+"""Training rows that are kept out to judge the network: their share, and the largest and the least number. With fewer
+there are none."""
 MOST_REMEMBERED = 6000
-"""Rows that a fit goes on with beside those it is given, and with them, at most."""
+"""Maximum number of rows of earlier fits that a fit uses in addition to those it is given, and together with them."""
 PATIENCE = 8
-"""Lines of metrics without a gain after which training ends."""
+"""Number of lines of metrics without a gain after which training ends."""
 
 
 @dataclass(frozen=True)
 class Parts:
-    """Training rows, and those of them that judge."""
+    """Training rows, some of which are held out to judge."""
 
     rows: Tensor
-    """All of them."""
+    """All rows."""
     n_rows: int
-    """How many rows they stand for."""
+    """How many rows these stand for."""
     learned: Tensor
     held: Tensor | None
 
     @classmethod
     def of(cls, rows: Tensor, seed: int, before: Replicas | None = None) -> Parts:
-        """Keep a fifth out, at random.
+        """Hold out a fifth of the rows, at random.
 
         Args:
             rows: New rows.
-            seed: Of all randomness.
-            before: Replicas of a fit that these rows come beside.
+            seed: Seed of all randomness.
+            before: Replicas of an earlier fit that these rows are added to.
         """
         rng = stream(seed, "parts")
         rows, n_rows = pooled(rows, before, rng)
@@ -54,15 +55,15 @@ class Parts:
 
 
 def pooled(rows: Tensor, before: Replicas | None, rng: torch.Generator) -> tuple[Tensor, int]:
-    """Rows with those that an earlier fit remembers among them, and how many rows they stand for.
+    """Rows joined with those that an earlier fit remembers, and how many rows all of them stand for.
 
-    What it remembers are its anchors, each of which counts for as many rows as it was drawn from; or, of a field
+    The remembered rows are its anchors, each of which counts for as many rows as it was drawn from; or, for a field
     without neighbours, draws of its reference.
 
     Args:
         rows: New rows.
-        before: Replicas of the fit that these rows come beside, if there is one.
-        rng: All randomness.
+        before: Replicas of the earlier fit that these rows are added to, if there is one.
+        rng: Source of all randomness.
     """
     field = None if before is None else before.module("potential")
     if not isinstance(field, DetectionField):
@@ -75,20 +76,20 @@ def pooled(rows: Tensor, before: Replicas | None, rng: torch.Generator) -> tuple
         remembered = field.neighbours.anchors
         remembered = remembered if remembered.ndim == 2 else remembered[0]  # replicas have rows in common
     weights = torch.cat([torch.full((len(remembered),), n_before / len(remembered)), torch.ones(len(rows))])
-    # The largest of u^(1/w), with u uniform, are a draw without replacement, each in proportion to its weight.
+    # The rows with the largest u^(1/w), for uniform u, are a draw without replacement in proportion to the weights w.
     keys = torch.log(torch.rand(len(weights), generator=rng)) / weights
     drawn = keys.topk(min(len(weights), MOST_REMEMBERED)).indices
     return torch.cat([remembered.to(rows), rows])[drawn.to(rows.device)], n_before + len(rows)
 
 
 class Judge:
-    """Judges replicas by held-out rows while they are trained, and settles them in the end.
+    """Judges replicas by held-out rows while they are trained, and builds the final fields in the end.
 
     Args:
-        replicas: Before training.
-        spec: What they were built by.
+        replicas: Replicas before training.
+        spec: The spec that they were built by.
         parts: Their rows.
-        seeds: One a replica.
+        seeds: One per replica.
     """
 
     def __init__(self, replicas: Replicas, spec: PairSpec, parts: Parts, seeds: Sequence[int]) -> None:
@@ -103,7 +104,7 @@ class Judge:
         self.best_gain, self.best_step, self._best = 0.0, 0, self._state()
 
     def look(self, step: int) -> dict[str, float]:
-        """What held-out rows say of the replicas now; where it is the best so far, the weights are remembered."""
+        """The gain of the replicas on held-out rows now; if it is the best so far, the weights are remembered."""
         found = [held.choice(one.density) for held, one in zip(self.held, self._alone(), strict=True) if held]
         if not found:
             return {}
@@ -113,7 +114,7 @@ class Judge:
         return {"held_out_gain": gain, "strength": sum(choice.strength for choice in found) / len(found)}
 
     def settle(self, *, best: bool) -> list[Choice]:
-        """Make the field that scores, of the weights as they are or of the best ones, which training then has, too."""
+        """Build the fields that score, from the present weights or from the best ones, which are then restored."""
         if best:
             self.replicas.learned("potential").load_state_dict(self._best)
         potentials, parts = self._alone(), zip(self.held, self.grounds, self.seeds, strict=True)
@@ -125,7 +126,7 @@ class Judge:
         return choices
 
     def _pairs(self, parts: Parts) -> PairField | None:
-        """The field of pairs, the same for all replicas; without held-out rows it says nothing."""
+        """The field of pairs, the same for all replicas; without held-out rows it has no effect."""
         pairs = self._alone()[0].pairs
         if pairs is not None and parts.held is not None:
             pairs.fit(parts.learned, parts.held, stream(self.seeds[0], "pairs"))

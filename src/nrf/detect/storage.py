@@ -1,12 +1,12 @@
 """A fitted detector as a directory: ``detector.json`` and a file of weights. No pickle.
 
 The weights have a name of their own for each content, ``weights-DIGEST.safetensors``, and ``detector.json``, which has
-that digest, is replaced last, in one step. So at every moment, however a process ends, the folder holds the whole
-detector of before or the whole new one; and ``detector.json`` is the file to watch for a new one.
+that digest, is replaced last, in one step. So at every moment, however a process ends, the folder holds the complete
+former detector or the complete new one; and ``detector.json`` is the file to watch for a new one.
 
 What is written and read is a :class:`~nrf.detect.fitted.Fitted`, with the parameters of the detector beside it. A field
-that a file lacks has its default; one that is not known is an error that names it. Files of format 3 are read, too:
-those have parameters by their old names, and version 0.1.0 wrote ``weights.safetensors``.
+that a file lacks has its default; an unknown field is an error that names it. Files of format 3 are read, too: they
+have parameters under their old names, and version 0.1.0 wrote ``weights.safetensors``.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ from nrf.runs.spec import PairSpec
 FORMAT, VERSION, OLDEST = "nrf-detector", 4, 3
 WEIGHTS, DESCRIPTION = "weights.safetensors", "detector.json"
 CARD, CARD_MARK = "card.md", "<!-- nrf model card -->"
-"""A model card beside a detector, and its first line."""
+"""File name of the model card of a detector, and the first line of every card."""
 MOST_LOOKED_AT = 2**20
 FIELDS = {
     "format",
@@ -100,9 +100,9 @@ DEFAULTS: dict[str, Any] = {
     "file_columns": None,
     "combine": None,
 }
-"""Fields a stored detector may lack, with what that means; a field newer than the format's version belongs here."""
+"""Fields that a stored detector may lack, with their defaults; a field newer than the format's version belongs here."""
 ATTEMPTS = 5
-"""How often a folder is read that is replaced while it is read."""
+"""How many times a folder is read if it is replaced during reading."""
 CUSTOM = ("potential", "generator", "features")
 NOT_STORED = ("features", "potential", "generator", "callbacks", "random_state", "verbose", "device")
 
@@ -110,8 +110,8 @@ NOT_STORED = ("features", "potential", "generator", "callbacks", "random_state",
 def save(fitted: Fitted, parameters: Mapping[str, Any], path: str | Path) -> None:
     """Write a fit and the parameters of its detector; an existing detector there is replaced, anything else is not.
 
-    Calibration rows are stored with the parameter ``keep_examples`` alone. A field of neighbours holds training rows,
-    its anchors, in any case. A file with rows of either kind can be read by its owner only.
+    Calibration rows are stored only with the parameter ``keep_examples``. A field of neighbours always holds training
+    rows, its anchors. A file with rows of either kind can be read by its owner only.
     """
     path = Path(path)
     if not is_free(path):
@@ -122,7 +122,7 @@ def save(fitted: Fitted, parameters: Mapping[str, Any], path: str | Path) -> Non
         weights = f"weights-{digest}.safetensors"
         write_atomically(path / weights, content, private=bool(parameters["keep_examples"]) or _holds_rows(fitted))
         write_atomically(path / DESCRIPTION, text)
-        for other in path.iterdir():  # what was replaced, and what saves that were killed have left
+        for other in path.iterdir():  # replaced files, and leftovers of killed saves
             if other.name != weights and _is_ours(other):
                 with suppress(OSError):
                     other.unlink()
@@ -135,7 +135,7 @@ def _holds_rows(fitted: Fitted) -> bool:
 
 
 def is_free(path: str | Path) -> bool:
-    """Whether a detector may be saved there: nothing is there, or a detector, or the rest of a save that was killed."""
+    """Whether a detector may be saved there: the place holds nothing, a detector, or the leftovers of a killed save."""
     path = Path(path)
     if not path.exists():
         return True
@@ -145,12 +145,12 @@ def is_free(path: str | Path) -> bool:
 
 
 def _is_ours(path: Path) -> bool:
-    """Whether it is a file of weights, a card of a detector, or one that was being written."""
+    """Whether a file holds weights, is the card of a detector, or was being written."""
     if path.name == CARD:
         with suppress(OSError), path.open("rb") as file:
             return file.read(len(CARD_MARK)) == CARD_MARK.encode()
         return False
-    if path.name == WEIGHTS:  # a name that others give too
+    if path.name == WEIGHTS:  # a name that other programs use too
         with suppress(OSError), path.open("rb") as file:
             return b'"calibration/scores"' in file.read(MOST_LOOKED_AT)
         return False
@@ -160,7 +160,7 @@ def _is_ours(path: Path) -> bool:
 
 @contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    """Of two processes that save there, one waits for the other. However one ends, the system gives its lock back."""
+    """Let one process at a time save in a folder; others wait. However a process ends, the system releases its lock."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         with suppress(OSError):  # some network file systems have no locks
@@ -171,7 +171,7 @@ def _alone_in(folder: Path) -> Iterator[None]:
 
 
 def _packed(fitted: Fitted, parameters: Mapping[str, Any]) -> tuple[bytes, bytes, str]:
-    """A fit as the content of its two files, and the digest of the first."""
+    """The contents of the two files of a fit, and the digest of the first."""
     packed, calibrated, reader = fitted.replicas.packed(), fitted.calibrated, fitted.reader
     features, arrays = stored(reader.features)
     tensors = {name: value.contiguous() for name, value in packed["tensors"].items()}
@@ -222,7 +222,7 @@ def _packed(fitted: Fitted, parameters: Mapping[str, Any]) -> tuple[bytes, bytes
 
 
 def load(path: str | Path, device: str, modules: Mapping[str, Any]) -> tuple[Fitted, dict[str, Any]]:
-    """Read and check a saved fit; beside it the parameters of its detector, as they were stored.
+    """Read and check a saved fit; returns it and the parameters of its detector, as they were stored.
 
     Args:
         path: Its directory.
@@ -251,7 +251,7 @@ def load(path: str | Path, device: str, modules: Mapping[str, Any]) -> tuple[Fit
 
 @contextmanager
 def refused(path: str | Path) -> Iterator[None]:
-    """Whatever is wrong with what a file says is an error of that file."""
+    """Turn any error in the content of a file into an error that names the file."""
     try:
         yield
     except (ArithmeticError, AttributeError, LookupError, TypeError, RuntimeError, ValueError) as error:
@@ -259,7 +259,7 @@ def refused(path: str | Path) -> Iterator[None]:
 
 
 def _of_format_3(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters as they are named now, with those of training in one object."""
+    """Parameters under their present names, with those of training in one object."""
     parameters = renamed_parameters(stored)
     names = [name for name in parameters if name.startswith(PREFIX)]
     settings = {name.removeprefix(PREFIX): parameters.pop(name) for name in names}
@@ -276,8 +276,8 @@ def _parameters(stored: Mapping[str, Any]) -> dict[str, Any]:
         whole(stored, "random_state")
     if stored.get("training") is not None:
         parameters["training"] = from_json(Training, stored["training"], "training")
-    parameters.setdefault("scaling", "quartiles")  # what there was before it could be chosen
-    if parameters.get("contamination") is not None:  # earlier versions kept a rate beside it
+    parameters.setdefault("scaling", "quartiles")  # the scaling before it could be chosen
+    if parameters.get("contamination") is not None:  # earlier versions also kept a rate
         parameters["false_alarm_rate"] = None
     return parameters
 
@@ -289,7 +289,7 @@ def _built(
     device: str,
     modules: Mapping[str, Any],
 ) -> Fitted:
-    """The fit; what it is made of is checked before the networks are built."""
+    """Build the fit; its parts are checked before the networks are built."""
     check_plain(description)
     check_finite(tensors)
     step = from_stored(description["features"], _group(tensors, "features/"), modules.get("features"))
@@ -347,7 +347,7 @@ def _calibrated(tensors: Mapping[str, torch.Tensor], count: int, on: CalibratedO
 
 
 def _rule(description: Mapping[str, Any], calibrated: Calibrated, parameters: Mapping[str, Any]) -> ThresholdRule:
-    """The rule as stored; earlier versions kept its threshold alone, which with the parameters tells most of it."""
+    """The rule as stored; earlier versions kept only its threshold, from which the parameters give most of the rule."""
     offset, given, scores = description["offset"], description["threshold_rule"], calibrated.scores.scores
     threshold = -np.inf if offset is None else float(offset)
     if given is None:
@@ -355,7 +355,7 @@ def _rule(description: Mapping[str, Any], calibrated: Calibrated, parameters: Ma
         given = {"kind": "false_alarm_rate", "rate": FALSE_ALARM_RATE if rate is None else rate}
         if parameters.get("contamination") is not None:
             given = {"kind": "contamination", "rate": parameters["contamination"]}
-        elif threshold != calibrated.scores.threshold(given["rate"]):  # set after the fit: the rate that it keeps
+        elif threshold != calibrated.scores.threshold(given["rate"]):  # set after the fit: find the rate that it keeps
             below = int(np.searchsorted(scores, threshold, side="left"))
             given["rate"] = (below + 1) / (len(scores) + 1)
     rule = from_json(
@@ -370,7 +370,7 @@ def _rule(description: Mapping[str, Any], calibrated: Calibrated, parameters: Ma
         "threshold_rule",
     )
     if not 0 < rule.rate <= (0.5 if rule.kind == "contamination" else 1):
-        raise InputError(f"the rate of the threshold is {rule.rate:g}, which is none")
+        raise InputError(f"the rate of the threshold is {rule.rate:g}, which is not a valid rate")
     return rule
 
 
@@ -379,7 +379,7 @@ def _group(tensors: dict[str, torch.Tensor], prefix: str) -> dict[str, Any]:
 
 
 def _digest(description: dict[str, Any]) -> str:
-    """Of everything but the digest itself, however it is laid out."""
+    """The digest of everything but itself, however the JSON is laid out."""
     rest = {name: value for name, value in description.items() if name != "digest"}
     return hashlib.blake2b(json.dumps(rest, sort_keys=True).encode(), digest_size=16).hexdigest()
 
@@ -409,7 +409,7 @@ def _read_description(path: Path) -> dict[str, Any]:
     file = path / DESCRIPTION
     if not file.is_file():
         killed = path.is_dir() and any(path.iterdir()) and is_free(path)
-        why = "; a save was ended before it was done, save again" if killed else ""
+        why = "; a save was interrupted, save again" if killed else ""
         raise CheckpointError(f"{path} is no saved detector: it has no {DESCRIPTION}{why}")
     try:
         description = parsed(file)
@@ -426,5 +426,5 @@ def _read_description(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{file}: damaged ({error})") from error
     if not is_digest(description["weights_digest"]):
-        raise CheckpointError(f"{file}: damaged: weights_digest is none, and so does not match any weights")
+        raise CheckpointError(f"{file}: damaged: weights_digest is not a digest, so it does not match any weights")
     return description

@@ -1,6 +1,6 @@
-"""Whether a stored detector can be what it says it is: looked at before anything is built by its word.
+"""Check whether a stored detector can be what it claims to be, before anything is built from it.
 
-Nothing here takes memory or time by what the JSON says, only by what the file of weights holds. Each check raises an
+Memory and time here do not depend on what the JSON claims, only on what the file of weights holds. Each check raises an
 :class:`~nrf.errors.InputError` that names what is wrong.
 """
 
@@ -28,15 +28,15 @@ from nrf.learners import InclusiveConfig
 from nrf.runs.spec import PairSpec
 
 MOST_JSON = 64 * 2**20
-"""Bytes of a description. That of a thousand columns has half a million; levels of hashed columns have some 25 each."""
+"""Maximum bytes of a description. A thousand columns take half a million; levels of hashed columns some 25 each."""
 MOST_HEADER = 16 * 2**20
-"""Bytes of the part of a file of weights that says what it holds; ours have some thousands."""
+"""Maximum bytes of the header of a file of weights; those of nrf have a few thousand."""
 SMALL_EVENT = 2**20
-"""Values of a row or an image that may be built, whatever the weights are."""
+"""Number of values in a row or an image that is accepted, whatever the weights are."""
 FAR = 1000.0
-"""More than the novelties of a column can ever count: the encoder's logarithm of the largest number is 712."""
+"""More than the novelties of a column can ever sum to: the encoder's logarithm of the largest number is 712."""
 POSITIVE = ("variances", "epsilon", "spread")
-"""Buffers that are divided by."""
+"""Buffers that other values are divided by."""
 MODULES = ("potential", "generator")
 
 
@@ -56,7 +56,7 @@ def _finite(text: str) -> float:
 
 
 def check_header(content: bytes) -> None:
-    """The start of a safetensors file says how long its header is."""
+    """Check the length of a safetensors file's header, which is at the start of the file."""
     length = int.from_bytes(content[:8], "little")
     if len(content) < 8 or length > min(MOST_HEADER, len(content) - 8):
         raise InputError("it is no safetensors file, or not all of it")
@@ -71,7 +71,7 @@ def whole(description: Mapping[str, Any], name: str, least: int = 0) -> int:
 
 
 def check_plain(description: Mapping[str, Any]) -> None:
-    """Fields that nothing else looks at."""
+    """Check the fields that nothing else checks."""
     offset, names, health = (description[name] for name in ("offset", "feature_names_in", "health"))
     made_with = description["versions"]
     if not isinstance(made_with, dict) or not all(isinstance(value, str) for value in made_with.values()):
@@ -79,7 +79,7 @@ def check_plain(description: Mapping[str, Any]) -> None:
     if offset is not None and not _is_number(offset):
         raise InputError(f"offset must be a number or null, got {offset!r}")
     if description["calibrated_on"] not in get_args(CalibratedOn):
-        raise InputError(f"calibrated_on is {description['calibrated_on']!r}, which it cannot be")
+        raise InputError(f"calibrated_on is {description['calibrated_on']!r}, which is not allowed")
     if health is not None and not (isinstance(health, dict) and all(map(_is_number, health.values()))):
         raise InputError("health must be an object of numbers, or null")
     if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
@@ -96,20 +96,20 @@ def _is_number(value: object) -> bool:
 
 
 def check_finite(tensors: Mapping[str, Tensor]) -> None:
-    """Whatever is stored is finite, except where bounds are open."""
+    """Require that all stored values are finite, except open bounds."""
     for name, value in tensors.items():
         if name != "bounds" and value.is_floating_point() and not torch.isfinite(value).all():
             raise InputError(f"{name} has values that are not finite")
 
 
 def check_sizes(encoder: Schema | None, spec: PairSpec, own: Own, tensors: Mapping[str, Tensor]) -> None:
-    """No bucket and no unit for which the file has no number; no layer for which it has no tensor."""
+    """Require numbers in the file for all buckets and units, and tensors for all layers."""
     numbers = sum(value.numel() for value in tensors.values())
     columns = () if encoder is None else encoder.kept_columns
     buckets = sum(column.n_buckets for column in columns)
     if buckets > numbers:
         raise InputError(f"the encoder has {buckets} buckets, the weights have {numbers} numbers")
-    if not isinstance(spec.learner, InclusiveConfig):  # others may have a memory of any size
+    if not isinstance(spec.learner, InclusiveConfig):  # others may hold arrays of any size
         raise InputError(f"its learner is a {type(spec.learner).__name__}, that of a detector an InclusiveConfig")
     potential = spec.potential.network if isinstance(spec.potential, Detection) else spec.potential
     for network in [n for n, o in zip((potential, spec.generator), own, strict=True) if o is None]:
@@ -132,7 +132,7 @@ def _sizes(network: Any) -> Iterator[tuple[str, int]]:
 def members_shape(
     described: Any, encoder: Schema | None, pixels: PixelScale | None, tensors: Mapping[str, Tensor]
 ) -> tuple[tuple[int, ...], int]:
-    """The shape of what the networks take and their number, if encoder and tensors say the same."""
+    """The shape of the networks' input and the number of networks, if encoder and tensors agree."""
     if not isinstance(described, dict) or set(described) != {"shape", "count"}:
         raise InputError("members must have a shape and a count")
     count = whole(described, "count", 1)
@@ -167,15 +167,15 @@ def check_tensors(
     own: Own,
     encoder: Schema | None,
 ) -> None:
-    """All tensors but those of the feature step are there, of the right shape and type, and no others.
+    """Require all tensors but those of the feature step, of the right shape and type, and no others.
 
     Args:
-        tensors: As stored.
-        spec: What the networks are built by; here they are without any memory for their weights.
-        shape: Of what they take.
-        count: How many of each.
-        own: Networks that are given instead.
-        encoder: That of the columns.
+        tensors: The stored tensors.
+        spec: What the networks are built by; here they are built without memory for their weights.
+        shape: Shape of the networks' input.
+        count: Number of networks of each kind.
+        own: Networks of the user's own that are used instead.
+        encoder: The encoder of the columns.
     """
     with torch.device("meta"):
         u = spec.potential.build(shape) if own[0] is None else own[0]
@@ -219,7 +219,7 @@ def check_tensors(
 
 
 def _grown(module: nn.Module, tensors: Mapping[str, Tensor], prefix: str) -> dict[str, tuple[int, ...]]:
-    """Shapes of buffers that have the length of what was fitted, which the file may choose; but one for all of them."""
+    """Shapes of buffers whose length depends on the fitted rows: the file may choose it, but the same one for all."""
     found = {}
     for path, part in module.named_modules():
         start = f"{path}." if path else ""
@@ -252,7 +252,7 @@ def _check_bounds(bounds: Tensor, costs: Tensor, *, closed: bool) -> None:
 
 
 def check_columns(encoder: Schema | None, pixels: PixelScale | None, step: Any, n_features: int) -> None:
-    """What one part gives out is what the next one takes."""
+    """Require that the output of each part fits the input of the next one."""
     if pixels is not None:
         n_expected: int | None = math.prod(pixels.shape)
     else:
@@ -265,7 +265,7 @@ def check_columns(encoder: Schema | None, pixels: PixelScale | None, step: Any, 
 
 
 def check_potential(replicas: Replicas, encoder: Schema | None) -> None:
-    """The potential is finite for rows within the bounds, and for novelties; else rows would be blamed later."""
+    """Require a finite potential for rows within the bounds, and for novelties, so that rows are not blamed later."""
     low, high = replicas.bounds
     if encoder is None:
         rows = torch.stack([torch.full(replicas.shape, x) for x in (-1.0, 0.0, 1.0)])
@@ -280,5 +280,5 @@ def check_potential(replicas: Replicas, encoder: Schema | None) -> None:
 
 
 def is_digest(value: object) -> bool:
-    """Whether it can be the digest of a file, which is a part of that file's name."""
+    """Whether a value can be the digest of a file, which is a part of that file's name."""
     return isinstance(value, str) and re.fullmatch("[0-9a-f]{32}", value) is not None

@@ -16,16 +16,16 @@ Floats = NDArray[np.float64]
 
 
 class Thresholds(FittedAttributes):
-    """Decisions by the scores of calibration rows; scores themselves come from the detector."""
+    """Decisions by the scores of calibration rows; the scores come from the detector."""
 
     false_alarm_rate: float | None
     contamination: float | None
 
     def calibrate(self, X: Any) -> Self:
-        """Calibrate on these rows instead: normal ones that nothing has learned from, neither model nor feature step.
+        """Calibrate on these rows instead: normal rows from which nothing has learned, neither model nor feature step.
 
-        P-values and the threshold are then kept by them. For a detector behind a transformer that was fitted on all
-        rows, as in a pipeline, this makes the promise good.
+        P-values and the threshold then come from them. For a detector behind a transformer that was fitted on all rows,
+        as in a pipeline, this restores the promise.
         """
         X = self._checked(X)
         self.fitted_ = self.fitted_.calibrated_on(X)
@@ -33,12 +33,12 @@ class Thresholds(FittedAttributes):
         return self
 
     def p_values(self, X: Any) -> Floats:
-        """Conformal p-values: for a normal row the chance of one at most α is at most α."""
+        """Conformal p-values: for a normal row, the chance of a p-value of at most α is at most α."""
         X = self._checked(X)
         return self.fitted_.p_values(X)
 
     def predict_fdr(self, X: Any, rate: float = 0.05) -> NDArray[np.bool_]:
-        """Rows to look at, chosen over the whole batch so that at most that share of them is expected to be normal.
+        """Flag rows over the whole batch so that at most that share of the flagged rows is expected to be normal.
 
         Args:
             X: Rows.
@@ -56,7 +56,7 @@ class Thresholds(FittedAttributes):
     def set_threshold(
         self, *, false_alarm_rate: float | None = None, contamination: float | None = None, X: Any = None
     ) -> Self:
-        """Another threshold without another fit.
+        """Set another threshold without fitting again.
 
         Args:
             false_alarm_rate: Flag normal rows with at most this probability.

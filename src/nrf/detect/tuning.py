@@ -1,6 +1,7 @@
-"""A search for a detector's settings without labels: fit candidates, keep the one that tells synthetic anomalies best.
+"""A search for a detector's settings without labels: keep the candidate that detects synthetic anomalies best.
 
-Synthetic anomalies are not those of the world, and have chosen wrongly before (docs/scale.md): a help, no oracle.
+Synthetic anomalies differ from real ones, and have chosen wrongly before (docs/scale.md): the result is a hint, not
+proof.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ SPACE: Mapping[str, Sequence[Any]] = {
     "max_iter": (None, 300),
     "training__learning_rate": (None, 0.001, 0.02),
 }
-"""What each parameter may be; the first one is the default. Settings of training count only where it takes place."""
+"""The values that each parameter may have; the first one is the default. Settings of training matter only where a
+network is trained."""
 
 
 @dataclass(frozen=True)
@@ -50,19 +52,19 @@ class Trial:
     number: int
     parameters: Parameters
     auroc: float
-    """Held-out rows against synthetic anomalies."""
+    """AUROC of held-out rows against synthetic anomalies."""
     seconds: float
 
 
 @dataclass(frozen=True)
 class Search:
-    """What a search has found."""
+    """The result of a search."""
 
     trials: tuple[Trial, ...]
-    """In the order of their numbers; those that the time was too short for are missing."""
+    """The trials in the order of their numbers, without those for which there was no time."""
     best: Trial
     detector: NRFDetector
-    """Fitted to all rows with the best parameters."""
+    """The detector with the best parameters, fitted to all rows."""
 
 
 OnTrial = Callable[[Trial], object]
@@ -74,9 +76,9 @@ def candidates(
     """Different points of a space: the defaults, then others drawn at random, at most as many as there are.
 
     Args:
-        count: How many.
-        seed: Of the draw.
-        space: What each parameter may be, the default first.
+        count: Number of candidates.
+        seed: Seed of the draw.
+        space: The values that each parameter may have, the default first.
         base: Parameters that all of them have.
     """
     if count < 1:
@@ -90,7 +92,7 @@ def candidates(
     for place in (0, *rest.tolist()):
         point = {name: values[i] for (name, values), i in zip(space.items(), _unravel(place, sizes), strict=True)}
         whole = {**(base or {}), **{name: value for name, value in point.items() if value is not None}}
-        if not whole.get("max_iter") and whole.get("field") != "inclusive":  # no network, so nothing of its training
+        if not whole.get("max_iter") and whole.get("field") != "inclusive":  # no network, so no training settings
             whole = {k: v for k, v in whole.items() if k not in space or not k.startswith("training__")}
         found.setdefault(repr(whole), whole)
         if len(found) == count:
@@ -126,20 +128,20 @@ def tune(
 ) -> Search:
     """Compare candidates by :func:`nrf.detect.selection.synthetic_auroc` and fit the best one to all rows.
 
-    All are fitted to the same 70 % of the rows with the same seed, and face the same synthetic anomalies, made of the
-    other 30 %. So the engine changes nothing but the time. Of equal ones the first is taken, and the first candidate
-    has the defaults.
+    All are fitted to the same 70 % of the rows with the same seed, and meet the same synthetic anomalies, made from the
+    other 30 %. So the engine changes nothing but the time. Of equally good candidates the first is taken, and the first
+    candidate has the defaults.
 
     Args:
         X: Normal rows: a table or an array.
-        trials: Candidates at most.
-        seed: Of candidates, split, fits and anomalies.
-        seconds: Time for the trials, if it is limited: no trial is begun later. With Ray, those that run are ended.
-        engine: ``local``, one after the other in this process, or ``ray``, by Ray Tune: on the cluster that
+        trials: Maximum number of candidates.
+        seed: Seed of candidates, split, fits and anomalies.
+        seconds: Time limit for the trials, if any: no trial starts later. With Ray, running trials are stopped.
+        engine: ``local``, one after the other in this process, or ``ray``, with Ray Tune: on the cluster that
             ``RAY_ADDRESS`` names, else on the cores of this machine.
-        space: What each parameter may be, the default first.
+        space: The values that each parameter may have, the default first.
         base: Parameters that all candidates have.
-        on_trial: Called with each trial when it is done; with Ray after all are.
+        on_trial: Called with each trial when it is done; with Ray, when all are done.
     """
     if engine not in get_args(Engine):
         raise InputError(f"engine must be 'local' or 'ray', got {engine!r}")
@@ -151,7 +153,7 @@ def tune(
         raise InputError(f"a search needs at least 20 rows, got {len(X)}")
     points = candidates(trials, seed, space, base)
     for point in points:
-        make_detector(point, seed)  # names that do not exist are found out here
+        make_detector(point, seed)  # unknown names are found here
         if isinstance(point.get("features"), Windows):
             raise InputError("candidates are compared on rows drawn at random, which breaks a series: no windows here")
     order = np.random.RandomState(seed).permutation(len(X))
@@ -172,8 +174,8 @@ def tune(
 
 @dataclass(frozen=True)
 class _AsWhole:
-    """A detector of which synthetic anomalies are made in the user's columns, not in those that it encodes: so that
-    candidates of different scaling face the same ones."""
+    """A detector for which synthetic anomalies are made in the user's columns, not in encoded ones, so that candidates
+    of different scaling meet the same anomalies."""
 
     detector: NRFDetector
 
@@ -185,7 +187,7 @@ def _tried(number: int, parameters: Parameters, parts: tuple[Any, Any], seed: in
     started = time.perf_counter()
     train, held = parts
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of columns and thresholds: the last fit says them
+        warnings.simplefilter("ignore")  # about columns and thresholds: the last fit repeats them
         detector = make_detector(parameters, seed).fit(train)
         found = synthetic_auroc(_AsWhole(detector), held, seed=seed)
     return Trial(number, parameters, found, time.perf_counter() - started)

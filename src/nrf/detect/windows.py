@@ -1,7 +1,7 @@
-"""Windows of a series: what a detector of tables needs to see rows in the order of time, and the way back to rows.
+"""Windows of a series: a detector of tables sees several rows in the order of time, and scores rows.
 
-A row alone may be normal and still come at the wrong moment. A window is a row of the table that holds several
-neighbouring rows of the series, one after the other, so a detector learns which courses are usual.
+A row may be normal in itself and still come at the wrong moment. A window is one row of a new table that holds several
+neighbouring rows of the series, one after the other, so a detector learns which sequences are usual.
 """
 
 from __future__ import annotations
@@ -26,30 +26,30 @@ How = Literal["mean", "min"]
 Column = str | int
 
 LONGER = 1.5
-"""Times the usual step: rows that lie further apart are not neighbours."""
+"""In units of the usual step: rows that are further apart are not neighbours."""
 
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """Which rows stand in which window."""
+    """Which rows are in which window."""
 
     order: Places
-    """All rows by group, then by time."""
+    """All rows, ordered by group, then by time."""
     starts: Places
     """Places in that order at which windows begin."""
     size: int
 
     def rows_at(self, place: int) -> Places:
-        """The row that stands at a place of each window, counted from 0, the oldest."""
+        """The row at a given place of each window, counted from 0, the oldest."""
         return self.order[self.starts + place]
 
     @property
     def held(self) -> Places:
-        """Rows that stand in a window."""
+        """Rows that are in a window."""
         return np.unique(np.concatenate([self.rows_at(place) for place in range(self.size)]))
 
     def to_rows(self, scores: NDArray[np.floating], how: How = "mean") -> Floats:
-        """Scores of windows as scores of rows: the mean or the least over the windows that hold a row.
+        """Scores of windows as scores of rows: the mean or the minimum over the windows that hold a row.
 
         Rows that no window holds have NaN.
         """
@@ -60,7 +60,7 @@ class Layout:
             raise InputError(f"how must be 'mean' or 'min', got {how!r}")
         counts = np.zeros(len(self.order))
         found = np.full(len(self.order), 0.0 if how == "mean" else np.inf)
-        for place in range(self.size):  # at one place, no row stands twice
+        for place in range(self.size):  # at one place, no row appears twice
             rows = self.rows_at(place)
             counts[rows] += 1
             found[rows] = found[rows] + values if how == "mean" else np.minimum(found[rows], values)
@@ -72,29 +72,30 @@ class Layout:
 class Windows(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Rows of a series as windows: each holds ``size`` neighbouring rows, one after the other, as columns.
 
-    Of numbers a window has the last value and the differences of neighbouring rows, of other columns all values: as
-    many columns as with all values, and faults of order were found better (docs/time.md).
+    For numbers a window has the last value and the differences of neighbouring rows, for other columns all values: as
+    many columns as with all values, but errors of order were detected better (docs/time.md).
 
     As ``NRFDetector(features=Windows(24, time="time"))`` it makes a detector of windows that scores rows; calibration
-    rows are then held out as blocks of time, not at random. On its own it is a transformer that gives fewer rows than
+    rows are then held out as blocks of time, not at random. On its own it is a transformer that returns fewer rows than
     it takes.
 
     Args:
-        size: Rows of a window.
+        size: Rows per window.
         step: Rows from the start of a window to that of the next, at most ``size``. A series always ends with a window,
             so that no row is left over.
-        time: Column to order rows by, by name or place; numbers or dates. Not given, rows come in the order of time.
-        group: Column that says which series a row is of; no window holds rows of two.
-        max_gap: Rows further apart in time are not neighbours, and no window holds both: in units of the column, for
-            dates in seconds. ``auto`` is one and a half times the median distance at fit, None any distance. Without
-            ``time`` there are no gaps.
-        how: How a row's score is made of those of the windows that hold it: their mean, or the least.
-        differences: Numbers as the last value and differences; False has all values as they are.
+        time: Column to order rows by, by name or place; numbers or dates. If not given, rows must be in the order of
+            time.
+        group: Column that says which series a row belongs to; no window holds rows of two series.
+        max_gap: Rows further apart in time than this are not neighbours, and no window holds both: in units of the
+            column, for dates in seconds. ``auto`` is one and a half times the median distance at fit, None any
+            distance. Without ``time`` there are no gaps.
+        how: How a row's score is made from the scores of the windows that hold it: their mean, or their minimum.
+        differences: Whether numbers are given as the last value and differences; with False, as all values.
 
     Attributes:
-        max_gap_: The gap that was found or given; None for any.
-        columns_: Names of the columns that stand in windows, or their places.
-        numbers_: Those of them that differences are taken of.
+        max_gap_: The gap that was found or given; None for any distance.
+        columns_: Names of the columns that are in windows, or their places.
+        numbers_: Those columns of which differences are taken.
 
     Example:
         >>> windows = Windows(3).fit_transform(np.arange(10.0).reshape(5, 2))
@@ -126,7 +127,7 @@ class Windows(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     # ---------------------------------------------------------------------------------------------------- transforming
 
     def fit(self, X: Any, y: Any = None) -> Windows:
-        """Note the columns, and how far apart neighbouring rows usually are."""
+        """Learn the columns, and how far apart neighbouring rows usually are."""
         self.check()
         X = in_common_form(X)
         names = _given_names(X)
@@ -145,14 +146,14 @@ class Windows(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def transform(self, X: Any) -> Any:
-        """Windows, group by group in the order of time: a table of the kind given, or an array.
+        """Turn rows into windows, group by group in the order of time: a table of the kind given, or an array.
 
-        Of a table, the column ``wind`` of the last row of a window is called ``wind[0]``, of the row before
+        In a table, the column ``wind`` of the last row of a window is called ``wind[0]``, of the row before
         ``wind[-1]``, and the difference of the two ``wind[0]-wind[-1]``.
 
         Warns:
-            RuntimeWarning: Some rows are in no window, since their group, or what is left of it between two gaps, is
-                shorter than one.
+            RuntimeWarning: Some rows are in no window, since their group, or a stretch of it between two gaps, is
+                shorter than a window.
         """
         X = in_common_form(X)
         layout = self.layout(X)
@@ -169,7 +170,7 @@ class Windows(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             array = np.asarray(X)[:, np.array(self.columns_, dtype=np.intp)]
             rows = [array[layout.rows_at(place)] for place in reversed(range(self.size))]
             if self.differences:
-                if array.dtype.kind in "biu":  # differences of unsigned or short ones would begin anew at 0
+                if array.dtype.kind in "biu":  # differences of unsigned or short integers would overflow
                     rows = [part.astype(np.result_type(part, np.int64)) for part in rows]
                 rows[1:] = [later - sooner for later, sooner in pairwise(rows)]
             return np.concatenate(rows, axis=1)
@@ -192,8 +193,8 @@ class Windows(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
         Args:
             scores: One for each window of ``transform(X)``.
-            X: Those rows.
-            how: Mean, or least score, of the windows that hold a row; the parameter if not given.
+            X: The rows that the windows were made from.
+            how: Mean or minimum over the windows that hold a row; if not given, the parameter ``how``.
         """
         return self.layout(in_common_form(X)).to_rows(scores, self.how if how is None else how)
 
@@ -201,7 +202,7 @@ class Windows(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """Which rows stand in which window.
 
         Raises:
-            InputError: No window fits in, or times or groups cannot be used.
+            InputError: No window fits into the series, or times or groups cannot be used.
         """
         check_is_fitted(self, "columns_")
         if len(_given_names(X)) != self.n_features_in_ or not set(self.columns_) <= set(_given_names(X)):
@@ -236,14 +237,14 @@ class Windows(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def split(self, X: Any, n_held: int, seed: int) -> tuple[Places, Places]:
         """Rows to train on and rows to hold out: the last part of each group, with a gap of one window between them.
 
-        Windows that overlap hold the same rows, so those held out at random would be known already. A group too short
-        to be cut, with fewer rows than three windows, is trained on; if all are, whole groups are held out, drawn at
-        random. Where that is not possible either, nothing is held out.
+        Overlapping windows share rows, so windows held out at random would be partly known already. A group that is too
+        short to be cut, with fewer rows than three windows, is trained on; if all groups are too short, whole groups
+        are held out, drawn at random. If that is not possible either, nothing is held out.
 
         Args:
             X: Rows.
-            n_held: How many to hold out, about.
-            seed: Of the draw.
+            n_held: Approximate number of rows to hold out.
+            seed: Seed of the draw.
         """
         self.check()
         X = in_common_form(X)
@@ -268,7 +269,7 @@ class Windows(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     # --------------------------------------------------------------------------------------------------------- reading
 
     def check(self) -> None:
-        """Raise for a parameter that cannot be."""
+        """Raise for an invalid parameter."""
         counts: dict[str, Any] = {"size": self.size, "step": self.step}
         for name, value in counts.items():
             if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
@@ -277,7 +278,7 @@ class Windows(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             raise InputError(f"step must be at most size, or windows would pass over rows: {self.step} > {self.size}")
         if self.how not in ("mean", "min"):
             raise InputError(f"how must be 'mean' or 'min', got {self.how!r}")
-        gap: Any = self.max_gap  # whatever was given
+        gap: Any = self.max_gap  # may be anything
         if gap is not None and gap != "auto" and not (isinstance(gap, int | float | np.number) and 0 < gap < np.inf):
             raise InputError(f"max_gap must be a number above 0, 'auto', or None for any distance, got {gap!r}")
 
@@ -304,7 +305,7 @@ class Windows(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             a, b = sorted((int(order[twice[0] - 1]), int(order[twice[0]])))
             raise InputError(
                 f"rows {a + 1} and {b + 1} have the same time in {self.time!r}"
-                + ("; name the column that tells series apart as group" if self.group is None else " and one group")
+                + ("; name the column that identifies the series as group" if self.group is None else " and one group")
             )
         return order, cuts
 
@@ -324,7 +325,7 @@ class Windows(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return LONGER * float(np.median(steps)) if len(steps) else None
 
     def _names(self, place: int) -> list[str]:
-        """What columns are called that stand at a place of the windows."""
+        """Names of the columns at a given place of the windows."""
         ago = place + 1 - self.size
         of_numbers = "{0}[0]" if ago == 0 else f"{{0}}[{ago + 1}]-{{0}}[{ago}]"
         return [of_numbers.format(c) if c in self.numbers_ else f"{c}[{ago}]" for c in self.columns_]
@@ -337,7 +338,7 @@ class Windows(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return {**names, "max_gap": self.max_gap_, "n_features_in": self.n_features_in_}
 
     def restore(self, described: dict[str, Any]) -> None:
-        """Take back what :meth:`stored` gave."""
+        """Restore what :meth:`stored` returned."""
         self.check()
         columns, gap, count = described["columns"], described["max_gap"], described["n_features_in"]
         found = described["numbers"]
@@ -385,7 +386,7 @@ def _require_all(missing: NDArray[np.bool_], name: Column | None) -> None:
 
 
 def _changes(groups: Places) -> Places:
-    """Where runs of equal values begin."""
+    """Where stretches of equal values begin."""
     return np.concatenate([[0], np.flatnonzero(np.diff(groups)) + 1]).astype(np.intp)
 
 

@@ -1,1 +1,1 @@
-"""What is served over HTTP. Its modules need the extra ``serve``."""
+"""Services over HTTP. Its modules need the extra ``serve``."""

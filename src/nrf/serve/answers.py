@@ -1,4 +1,4 @@
-"""What a service answers: from scores and explanations to JSON."""
+"""The answers of a service: scores and explanations as JSON."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def as_json(content: Any) -> bytes:
 
 
 def plain(value: Any) -> Any:
-    """A value of a table as JSON has it."""
+    """A value of a table as a value of JSON."""
     if isinstance(value, dt.datetime | dt.date | dt.time):
         return value.isoformat()
     if isinstance(value, dt.timedelta):
@@ -56,7 +56,7 @@ def predicted(model: Served, scores: Floats, fdr: float | None, rate: float | No
 
     Args:
         model: The model.
-        scores: Of the rows.
+        scores: Scores of the rows.
         fdr: False discovery rate over these rows, instead of a threshold.
         rate: False-alarm rate, instead of the model's rule.
     """
@@ -174,7 +174,7 @@ def _column(name: str, kind: str, found: str, *, needed: bool) -> dict[str, Any]
 
 
 def example_row(model: Served) -> dict[str, Any]:
-    """A row in the middle of what the model has learned, by column: for examples in the description of the service."""
+    """A row of typical values, by column: for examples in the description of the service."""
     schema = model.reader.schema
     row = schema.decode_rounded(schema.snap(np.zeros(schema.n_outputs)))
     return {name: _cell(value) for name, value in row.items()}

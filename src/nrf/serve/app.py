@@ -33,11 +33,11 @@ with needs("serve", "nrf serve"):
 Result = TypeVar("Result")
 
 LARGE_BYTES = 1 << 16
-"""Bodies above are read in another thread, so that small requests do not wait for them."""
+"""Bodies with more bytes are read in another thread, so that small requests do not wait for them."""
 WATCH_SECONDS = 1.0
-"""Time between two looks at the folders of the models."""
+"""Seconds between two checks of the folders of the models."""
 DRIFT_SECONDS = 0.1
-"""Time between two looks at the rows that were scored: short, since what is looked at holds up answers."""
+"""Seconds between two drift checks of the scored rows: short, since a check of many rows would delay answers."""
 MEDIA = {".html": "text/html; charset=utf-8", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 log = logging.getLogger("nrf.serve")
 
@@ -46,10 +46,10 @@ class Service:
     """The parts of a running service.
 
     Args:
-        models: What is served.
-        limits: Of requests.
-        watch_seconds: Time between two looks at the folders.
-        drift_level: Of the drift monitors; None for no monitors.
+        models: The models that are served.
+        limits: Limits of requests.
+        watch_seconds: Seconds between two checks of the folders.
+        drift_level: Level of the drift monitors; None for no monitors.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class Service:
         return await self.apart(lambda: model.reader.read(kind, body, self.limits))
 
     async def scores(self, model: Served, given: Given) -> Floats:
-        """Their scores, in time."""
+        """Scores of the rows, within the time limit."""
         try:
             return await self.batcher.scores(model, given.frame)
         except InputError as error:
@@ -121,7 +121,7 @@ class Service:
             raise self._late() from None
 
     async def apart(self, work: Callable[[], Result], kind: Kind = "large") -> Result:
-        """What is large or slow, in time."""
+        """The result of large or slow work, within the time limit."""
         try:
             async with asyncio.timeout(self.limits.seconds):
                 return await self.batcher.apart(work, kind)
@@ -193,7 +193,7 @@ class Service:
         asked.query()
         problems = self.models.problems
         answer: dict[str, Any] = {"status": "degraded" if problems else "ok", "models": len(self.models.served)}
-        # The reasons name folders: who has no token is told the names of the models alone.
+        # The reasons name folders: without a token only the names of the models are shown.
         return Reply(as_json(answer | {"version": __version__} | ({"outdated": sorted(problems)} if problems else {})))
 
     async def show_metrics(self, asked: Asked) -> Reply:
@@ -203,7 +203,7 @@ class Service:
 
     @property
     def handlers(self) -> dict[tuple[str, str], Handler]:
-        """By method and path."""
+        """The handlers by method and path."""
         return {
             ("POST", "/score"): self.score,
             ("POST", "/predict"): self.predict,
@@ -225,15 +225,15 @@ def detection_app(
     watch_seconds: float = WATCH_SECONDS,
     drift_level: float | None = None,
 ) -> Guard:
-    """The application.
+    """The ASGI application of the detection service.
 
     Args:
-        models: What is served.
-        limits: Of requests.
-        hosts: Names by which it may be asked for; any, if it is empty.
-        token: What ``Authorization: Bearer`` must have, if anything.
-        watch_seconds: Time between two looks at the folders of the models.
-        drift_level: Of the drift monitors; None for no monitors.
+        models: The models that are served.
+        limits: Limits of requests.
+        hosts: Host names that a request may use; any if empty.
+        token: Token that ``Authorization: Bearer`` must hold, if any.
+        watch_seconds: Seconds between two checks of the folders of the models.
+        drift_level: Level of the drift monitors; None for no monitors.
     """
     service = Service(models, limits or Limits(), watch_seconds, drift_level)
     secured = token is not None
@@ -247,7 +247,7 @@ def detection_app(
         lifespan=service.running,
         redirect_slashes=False,
     )
-    # The guard answers these itself; here they are described, and asked for by methods that they do not have.
+    # The guard answers these itself; here they are described, and requests by other methods are refused.
     for (method, path), handler in service.handlers.items():
         app.api_route(path, methods=[method], **described_as(path, secured))(_routed(handler))
     _add_pages(app)
@@ -282,7 +282,7 @@ def _routed(handler: Handler) -> Callable[[Request], Awaitable[Response]]:
         return Response(reply.body, reply.status, dict(reply.headers), reply.media)
 
     endpoint.__doc__ = handler.__doc__
-    endpoint.__name__ = getattr(handler, "__name__", "endpoint")  # which becomes the name of the operation
+    endpoint.__name__ = getattr(handler, "__name__", "endpoint")  # becomes the name of the operation
     return endpoint
 
 
@@ -295,7 +295,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
 
 
 def _kind(asked: Asked) -> str:
-    """What the body is, by its header; nothing is guessed."""
+    """The kind of the body, by its header; nothing is guessed."""
     if (asked.header(b"content-encoding") or "identity").lower() != "identity":
         raise Refused(415, "compressed bodies are not taken; leave out Content-Encoding")
     given = asked.header(b"content-type") or ""

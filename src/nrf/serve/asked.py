@@ -1,4 +1,4 @@
-"""A request as the service sees it, and its answer: no more than is needed, since each request pays for it."""
+"""A request as the service sees it, and its answer: only what is needed, since every request pays the cost."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ log = logging.getLogger("nrf.serve")
 
 
 class Gone(Exception):  # noqa: N818 - nobody is there to hear of an error
-    """The client has gone before its body was whole."""
+    """The client has disconnected before its body was complete."""
 
 
 @dataclass
@@ -40,7 +40,7 @@ class Asked:
         return None
 
     def query(self, *known: str) -> dict[str, str]:
-        """The parameters; each is known and given once."""
+        """The query parameters; each must be known and given only once."""
         raw = self.scope["query_string"]
         if not raw:
             return {}
@@ -76,7 +76,7 @@ class Reply:
 
     @classmethod
     def refusal(cls, refused: Refused) -> Reply:
-        """An answer that says what is wrong."""
+        """An error answer, which says what is wrong."""
         return cls(as_json(refused.body), refused.status, headers=refused.headers)
 
     def raw_headers(self) -> list[tuple[bytes, bytes]]:
@@ -89,7 +89,7 @@ Handler = Callable[[Asked], Awaitable[Reply]]
 
 
 async def replied(handler: Handler, asked: Asked) -> Reply:
-    """The answer of a handler; what goes wrong inside is in the log and not in the answer."""
+    """The answer of a handler; an internal error goes to the log, not into the answer."""
     try:
         return await handler(asked)
     except Refused as refused:

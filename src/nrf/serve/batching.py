@@ -19,9 +19,9 @@ Result = TypeVar("Result")
 Kind = Literal["small", "large", "slow"]
 
 SMALL_ROWS = 256
-"""Requests with more rows are scored by themselves."""
+"""Requests with more rows than this are scored by themselves."""
 BATCH_ROWS = 1024
-"""Rows of a batch, at most."""
+"""Maximum number of rows in a batch."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,19 +30,19 @@ class _Job:
     frame: Frame
     done: asyncio.Future[Floats]
     until: float
-    """When it is given up, by the loop's clock."""
+    """When the job is given up, by the loop's clock."""
 
 
 class Batcher:
     """Three threads: one scores batches of small requests, one large requests, and one explains, which is slow.
 
     A batch holds whatever waits for the same model when the one before it is done. Nothing is ever held back to make a
-    batch larger, so a lone request waits for nobody.
+    batch larger, so a single request never waits.
 
     Args:
-        on_batch: Told of each batch: model, requests, rows.
-        on_scored: Given the scores of each batch and its encoded rows, in the thread that scored them.
-        seconds: Time to score a request, from when it comes; a ``TimeoutError`` ends it.
+        on_batch: Called for each batch with the model and the numbers of requests and rows.
+        on_scored: Called with the scores of each batch and its encoded rows, in the thread that scored them.
+        seconds: Time to score a request, from its arrival; then it ends with a ``TimeoutError``.
     """
 
     def __init__(
@@ -58,13 +58,13 @@ class Batcher:
         self._n_apart = 0
         self._waiting: deque[_Job] = deque()
         self._running: asyncio.Task[None] | None = None
-        # Products of a few rows gain nothing from a second thread of torch. A thread that starts takes over what was
-        # set last anywhere, so each is told.
+        # Products of a few rows gain nothing from a second thread of torch. A thread that starts takes over the number
+        # that was set last anywhere, so each one sets its own.
         self._n_threads = {"small": 1, "large": torch.get_num_threads(), "slow": 1}
         self._threads: dict[str, ThreadPoolExecutor] = {}
 
     def _thread(self, kind: Kind) -> ThreadPoolExecutor:
-        """The thread for some kind of work, which is started by the first."""
+        """The thread for some kind of work, started when it is first needed."""
         if kind not in self._threads:
             number = self._n_threads[kind]
             self._threads[kind] = ThreadPoolExecutor(1, kind, torch.set_num_threads, (number,))
@@ -72,11 +72,11 @@ class Batcher:
 
     @property
     def busy(self) -> bool:
-        """Whether anything is scored, or waits for it."""
+        """Whether anything is being scored or waits to be."""
         return self._running is not None or self._n_apart > 0
 
     def close(self) -> None:
-        """End the threads when what they do is done."""
+        """End the threads when their work is done."""
         while self._threads:
             self._threads.popitem()[1].shutdown()
 
@@ -112,7 +112,7 @@ class Batcher:
             loop.call_later(min(0.25, self._seconds / 4), self._sweep)
 
     async def apart(self, work: Callable[[], Result], kind: Kind = "large") -> Result:
-        """Do something large or slow without holding up small requests."""
+        """Do something large or slow without delaying small requests."""
         self._n_apart += 1
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread(kind), work)
@@ -158,7 +158,7 @@ class Batcher:
         return found
 
     def _next(self) -> list[_Job]:
-        """Jobs that can be scored in one go, the oldest first; what else waits stays in its order."""
+        """Jobs that can be scored in one go, the oldest first; the others keep their order."""
         batch: list[_Job] = []
         rest: list[_Job] = []
         n_rows = 0

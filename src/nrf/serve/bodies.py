@@ -28,7 +28,7 @@ JSON, CSV = "application/json", "text/csv"
 PARQUET, ARROW = "application/vnd.apache.parquet", "application/vnd.apache.arrow.stream"
 KINDS = (JSON, CSV, PARQUET, ARROW)
 CSV_BODY, PARQUET_BODY = Path("body.csv"), Path("body.parquet")
-"""How errors call a body; there are no such files."""
+"""Names of bodies in error messages; there are no such files."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,18 +37,18 @@ class RowsReader:
 
     schema: Schema
     known: FileColumns
-    """Columns of the training file that were no features: they are passed over."""
+    """Columns of the training file that are not features: they are ignored."""
 
     def read(self, kind: str, body: bytes, limits: Limits) -> Given:
         """Rows that fit the model's columns.
 
         Args:
             kind: One of :data:`KINDS`.
-            body: All of it.
-            limits: Of the service.
+            body: The whole body.
+            limits: Limits of the service.
 
         Raises:
-            Refused: It cannot be read, is too large, or does not fit.
+            Refused: The body cannot be read, is too large, or does not fit.
         """
         if not body:
             raise Refused(400, "the body is empty; send rows")
@@ -125,15 +125,15 @@ def parsed(body: bytes) -> Any:
     """A JSON body as Python values.
 
     Raises:
-        Refused: It is none.
+        Refused: The body is not JSON.
     """
     try:
         return from_json(body, allow_inf_nan=False)  # pydantic's parser takes half the time of Python's
     except ValueError:
-        pass  # Python's says what is wrong in words that are known, and takes some that this one does not
+        pass  # Python's parser has clear error messages, and takes some bodies that this one does not
     try:
         found = _decoder.decode(body.decode("utf-8-sig"))
-        if b"\\ud" in body or b"\\uD" in body:  # halves of a character alone are no text
+        if b"\\ud" in body or b"\\uD" in body:  # half of a surrogate pair is not text
             json.dumps(found, ensure_ascii=False).encode()
     except UnicodeError as error:
         raise Refused(400, f"the body is not UTF-8: {error}; send UTF-8") from error
@@ -207,7 +207,7 @@ def _cell_problem(text: str) -> str:
 
 
 def _parquet(reader: RowsReader, body: bytes, limits: Limits) -> Any:
-    """The columns that count; the size is known before anything is unpacked."""
+    """The columns that the model reads; the size is known before anything is unpacked."""
     with explained(PARQUET_BODY):
         file = pa_parquet.ParquetFile(pa.BufferReader(body))
         meta, fields = file.metadata, file.schema_arrow
@@ -218,7 +218,7 @@ def _parquet(reader: RowsReader, body: bytes, limits: Limits) -> Any:
     if nested:
         problem = f"column {nested[0]!r} holds nested values; give each part a column of its own"
         raise Refused(422, problem, {nested[0]: problem})
-    # One long text in many rows is short as long as it stays in a dictionary.
+    # One long text in many rows takes little memory as long as it stays in a dictionary.
     texts = [f.name for f in fields if pa.types.is_string(f.type) or pa.types.is_large_string(f.type)]
     with explained(PARQUET_BODY):
         file = pa_parquet.ParquetFile(pa.BufferReader(body), read_dictionary=texts)

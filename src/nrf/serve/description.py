@@ -203,13 +203,13 @@ ERRORS = {
 
 
 def about(secured: bool) -> str:
-    """What stands at the head of the description."""
+    """The text at the head of the description."""
     token = " Send `Authorization: Bearer TOKEN`." if secured else ""
     return f"Scores, decisions and explanations of saved detectors. High scores are normal rows.{token}"
 
 
 def described_as(path: str, secured: bool) -> dict[str, Any]:
-    """How FastAPI describes an address."""
+    """The arguments by which FastAPI describes an address."""
     answer, summary = ANSWERS[path]
     takes_rows = path in ("/score", "/predict", "/explain")
     responses: dict[int | str, dict[str, Any]] = {
@@ -236,11 +236,11 @@ def described_as(path: str, secured: bool) -> dict[str, Any]:
 
 
 def completed(schema: dict[str, Any], models: Models, secured: bool) -> dict[str, Any]:
-    """The description with the columns of the model that answers where none is named.
+    """The description with the columns of the model that answers if a request names none.
 
     Args:
-        schema: As FastAPI makes it.
-        models: What is served now.
+        schema: The description that FastAPI makes.
+        models: The models that are served now.
         secured: Whether a token is needed.
     """
     found = copy.deepcopy(schema)

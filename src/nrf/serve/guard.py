@@ -1,4 +1,4 @@
-"""What stands before a service: its names, its token, how many requests at a time; and what is counted of each."""
+"""Checks in front of a service (host names, token, number of requests at a time), and counts of its requests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 OPEN_PATHS = ("/", "/health")
 ROUTED_PATHS = ("/", "/openapi.json")
-"""Those that the application answers, beside ``/page/``."""
+"""Paths that the application answers, in addition to ``/page/``."""
 HEADERS = [
     (b"x-content-type-options", b"nosniff"),
     (b"cache-control", b"no-store"),
@@ -28,12 +28,12 @@ class Guard:
 
     Args:
         app: The application.
-        direct: Handlers by method and path that are called without the application's routing, which would take longer
+        direct: Handlers by method and path that are called without the application's routing, since that takes longer
             than reading a row.
-        limits: Of the service.
+        limits: Limits of the service.
         metrics: Where requests are counted.
-        hosts: Names by which it may be asked for; any, if it is empty.
-        token: What ``Authorization: Bearer`` must have, if anything.
+        hosts: Host names that a request may use; any if empty.
+        token: Token that ``Authorization: Bearer`` must hold, if any.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Guard:
             self._metrics.answered(shown, model, status, time.perf_counter() - started)
 
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> int:
-        """Let the application answer; the status of that."""
+        """Let the application answer; returns the status."""
         status = 500
 
         async def answer(message: Message) -> None:

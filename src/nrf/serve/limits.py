@@ -1,4 +1,4 @@
-"""What a request may ask for, and how it is refused when it asks for more."""
+"""Limits of requests, and the refusal of requests beyond them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Refused(Exception):  # noqa: N818 - it is an answer, not a failure
     Args:
         status: HTTP status.
         message: What is wrong, and what to do.
-        columns: The same column by column, where it is about columns.
+        columns: The message column by column, if it is about columns.
         headers: Further headers of the answer.
     """
 
@@ -43,20 +43,20 @@ class Refused(Exception):  # noqa: N818 - it is an answer, not a failure
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of a service, for each request but the last."""
+    """Limits of a service: each is per request, except ``concurrency``."""
 
     max_rows: int = 100_000
-    """Rows of a request."""
+    """Maximum number of rows."""
     max_bytes: int = 32 * MIB
-    """Bytes of a body."""
+    """Maximum size of a body, in bytes."""
     max_unpacked: int = 256 * MIB
-    """Bytes that a Parquet or Arrow body may hold once it is unpacked."""
+    """Maximum size of a Parquet or Arrow body once it is unpacked, in bytes."""
     max_explained: int = 20
-    """Rows that are explained."""
+    """Maximum number of rows to explain."""
     seconds: float = 30.0
-    """Time for the body to arrive, and the same time again for the answer."""
+    """Seconds for the body to arrive, and the same time again for the answer."""
     concurrency: int = 256
-    """Requests with rows at a time, over all clients."""
+    """Maximum number of requests with rows at a time, over all clients."""
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
@@ -64,7 +64,7 @@ class Limits:
                 raise InputError(f"{name} must be above 0 and finite, got {value}")
 
     def shown(self) -> dict[str, float]:
-        """As `/model` shows them."""
+        """The limits as `/model` shows them."""
         return asdict(self)
 
     def check_rows(self, n_rows: int) -> None:
@@ -82,7 +82,7 @@ class Limits:
             )
 
     async def read(self, length: str | None, parts: AsyncIterator[bytes]) -> bytes:
-        """A body, no byte of which is kept beyond the limit.
+        """Read a body; no byte beyond the limit is kept.
 
         Args:
             length: What the header Content-Length says.
@@ -110,4 +110,4 @@ class Limits:
 
 
 CLOSE = {"Connection": "close"}
-"""Where the rest of a body is not read."""
+"""Headers of answers after which the rest of a body is not read."""

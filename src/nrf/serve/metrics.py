@@ -1,4 +1,4 @@
-"""What a service counts, for Prometheus."""
+"""Metrics of a service, for Prometheus."""
 
 from __future__ import annotations
 
@@ -47,16 +47,16 @@ class Metrics:
         )
         self._drift_alarm = Gauge("nrf_drift_alarm", "1 since drift was found", of_model, registry=own)
         self._drift_rows = Gauge("nrf_drift_rows", "Rows that were looked at for drift", of_model, registry=own)
-        self._drift_passed = Counter("nrf_drift_rows_passed_over", "Rows that were not, for want of time", registry=own)
+        self._drift_passed = Counter("nrf_drift_rows_passed_over", "Rows that were not watched for drift", registry=own)
         self.in_flight = Gauge("nrf_requests_in_flight", "Requests with rows under way", registry=own)
         self._children: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
         ProcessCollector(registry=self.registry)
 
     def answered(self, path: str, model: str, status: int, seconds: float) -> None:
-        """A request was answered."""
+        """Count an answered request."""
         key = path, model, status
         found = self._children.get(key)
-        if found is None:  # looked up once: there are few of them, and each search takes time
+        if found is None:  # looked up once: there are few, and each search takes time
             found = self._requests.labels(path, model, str(status)), self._seconds.labels(path, model)
             self._children[key] = found
         found[0].inc()
@@ -65,42 +65,42 @@ class Metrics:
             self._errors.labels(path, str(status)).inc()
 
     def rows(self, path: str, model: str, n_rows: int) -> None:
-        """Rows were answered."""
+        """Count answered rows."""
         self._rows.labels(path, model).inc(n_rows)
 
     def flagged(self, model: str, n_rows: int) -> None:
-        """Rows were flagged."""
+        """Count flagged rows."""
         self._flagged.labels(model).inc(n_rows)
 
     def batch(self, model: Served, n_requests: int, n_rows: int) -> None:
-        """Requests were scored in one go."""
+        """Count requests that were scored together."""
         self._batch.labels(model.name).observe(n_requests)
         self._batch_rows.labels(model.name).observe(n_rows)
 
     def drift_passed_over(self, n_rows: int) -> None:
-        """Rows were not looked at for drift."""
+        """Count rows that were not looked at for drift."""
         self._drift_passed.inc(n_rows)
 
     def drift(self, model: str, state: DriftState) -> None:
-        """A monitor has looked at rows."""
+        """Show what a monitor has found."""
         for series in state.series:
             self._drift.labels(model, series.name).set(series.log10_e)
         self._drift_alarm.labels(model).set(state.alarm)
         self._drift_rows.labels(model).set(state.n)
 
     def started(self, model: Served) -> None:
-        """A model is served from the start."""
+        """Count a model that is served from the start."""
         self._loaded_at.labels(model.name).set(model.loaded_at.timestamp())
         self._broken.labels(model.name).set(0)
 
     def loaded(self, name: str, problem: str | None) -> None:
-        """A folder has changed: its model was loaded, or could not be."""
+        """Count a change of a folder: its model was loaded, or could not be."""
         (self._loads if problem is None else self._failures).labels(name).inc()
         self._broken.labels(name).set(0 if problem is None else 1)
         if problem is None:
             self._loaded_at.labels(name).set_to_current_time()
 
     def text(self) -> bytes:
-        """All of it."""
+        """All metrics as Prometheus reads them."""
         found: bytes = generate_latest(self.registry)
         return found

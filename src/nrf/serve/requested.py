@@ -36,7 +36,7 @@ class Given:
     frame: Frame
     """All columns of the schema, in its order."""
     table: Callable[[], Any]
-    """The same as an Arrow table with the values as they were given."""
+    """The rows as an Arrow table, with the values as they were given."""
 
     def __len__(self) -> int:
         return self.frame.n_rows
@@ -64,10 +64,10 @@ def given_columns(schema: Schema, passed_over: Collection[str], columns: Mapping
     """Columns of JSON values as rows that fit.
 
     Args:
-        schema: What they must fit.
-        passed_over: Names that may be there and do not count.
+        schema: The schema that they must fit.
+        passed_over: Names that may be present and are ignored.
         columns: Values by name.
-        n_rows: How many there are of each.
+        n_rows: Number of values of each.
     """
     places = {column.name: column for column in schema.columns}
     read = {name: _read_values(places[name], values) for name, values in columns.items() if name in places}
@@ -83,10 +83,10 @@ def arrow_columns(schema: Schema, columns: Mapping[str, list[Any]]) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Plain:
-    """The short way for JSON rows that have exactly the columns with outputs, in plain numbers and texts.
+    """A fast path for JSON rows that have exactly the columns with outputs, in plain numbers and texts.
 
-    It takes a tenth of the time that :func:`given_columns` takes for one row, and gives the same frame. What it cannot
-    read it leaves to that one, which knows what is wrong.
+    It takes a tenth of the time that :func:`given_columns` takes for one row, and gives the same frame. Rows that it
+    cannot read are left to that function, which finds out what is wrong.
     """
 
     schema: Schema
@@ -98,7 +98,7 @@ class Plain:
 
     @classmethod
     def of(cls, schema: Schema) -> Plain | None:
-        """None where a column holds something else than numbers and texts."""
+        """The fast path of a schema; None if a column holds anything but numbers and texts."""
         kept = schema.kept_columns
         if any(column.table_kind not in ("numeric", "categorical") for column in kept):
             return None
@@ -114,7 +114,7 @@ class Plain:
         return cls(schema, numbers, texts, kinds, tuple(places.get(c.name, -1) for c in schema.columns))
 
     def frame(self, names: Sequence[str] | None, rows: list[Any]) -> Frame | None:
-        """The rows as a frame; None if that is not so simple.
+        """The rows as a frame; None if they need :func:`given_columns`.
 
         Args:
             names: Names of the values, for rows that are lists.
@@ -265,7 +265,7 @@ def _arrow_values(column: Column, values: list[Any]) -> Any:
 
 
 def _read_arrow(values: Any) -> Read | None:
-    """A column of plain numbers, booleans or texts; None for what else there is."""
+    """A column of plain numbers, booleans or texts; None for any other type."""
     kind = values.type
     if pa.types.is_floating(kind) or pa.types.is_integer(kind):
         return Read("numeric", np.array(values.to_numpy(), dtype=np.float64), single=pa.types.is_float32(kind))
@@ -281,7 +281,7 @@ def _read_arrow(values: Any) -> Read | None:
 
 
 def _text_bytes(values: Any) -> int:
-    """Bytes of all texts of a column, each counted where it stands; one text can stand in many rows."""
+    """Bytes of all texts of a column, counted in every row: one text can be in many rows."""
     return sum(_chunk_bytes(chunk) for chunk in values.chunks)
 
 
@@ -297,10 +297,10 @@ def _chunk_bytes(chunk: Any) -> int:
 
 
 def _lengths(chunk: Any) -> Any:
-    if _is_view(chunk.type):  # a view has its length first, in four of sixteen bytes
+    if _is_view(chunk.type):  # a view begins with its length, in four of sixteen bytes
         views = np.frombuffer(chunk.buffers()[1], dtype=np.int32)[::4]
         lengths = views[chunk.offset : chunk.offset + len(chunk)]
-        return np.where(np.asarray(chunk.is_valid()), lengths, 0)  # that of a missing one may be any number
+        return np.where(np.asarray(chunk.is_valid()), lengths, 0)  # a missing one may have any length
     return pc.fill_null(pc.binary_length(chunk), 0)
 
 

@@ -28,13 +28,13 @@ with needs("serve", "a page of runs"):
 PAGE = Path(__file__).parent / "page"
 LOOPBACK = ("127.0.0.1", "localhost")
 POINTS = 1000
-"""Points of a curve that are sent, at most; the last one is always among them."""
+"""Maximum number of points of a curve that are sent; the last one is always among them."""
 POLICY = {"Content-Security-Policy": "default-src 'self'", "X-Content-Type-Options": "nosniff"}
 FRESH = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 
 def run_folders(root: Path) -> dict[str, RunFolder]:
-    """The run folders directly in a folder, by name; the folder itself, where it is one."""
+    """The run folders directly in a folder, by name; or the folder itself, if it is a run folder."""
     if RunFolder(root).exists():
         return {root.resolve().name or "run": RunFolder(root)}
     with os.scandir(root) as entries:
@@ -43,7 +43,7 @@ def run_folders(root: Path) -> dict[str, RunFolder]:
 
 
 def summary(name: str, run: RunFolder, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What a list of runs says about one: preset, iterations, and whether it trains, is done, or was stopped."""
+    """The entry of one run in a list of runs: preset, iterations, and whether it trains, is done, or was stopped."""
     step = int(rows[-1]["step"]) if rows else 0
     found: dict[str, Any] = {"name": name, "preset": None, "iterations": None, "step": step, "error": None}
     try:
@@ -55,7 +55,7 @@ def summary(name: str, run: RunFolder, rows: Sequence[Mapping[str, Any]]) -> dic
     iterations = train.get("iterations") if isinstance(train, dict) else None
     if _is_training(run):
         state = "training"
-    elif not isinstance(iterations, int):  # its length is given in epochs
+    elif not isinstance(iterations, int):  # the length is given in epochs
         state = "ended"
     else:
         state = "done" if step >= iterations else "stopped"
@@ -76,7 +76,7 @@ def curves(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[list[float | Non
 
 
 def settings(run: RunFolder) -> dict[str, Any]:
-    """What a run was started with, by dotted names, so that runs can be compared; nothing if it cannot be read."""
+    """The settings of a run, by dotted names, so that runs can be compared; empty if they cannot be read."""
     try:
         description = run.describe()
     except (CheckpointError, OSError):
@@ -104,12 +104,12 @@ def sample_pictures(run: RunFolder) -> dict[str, Path]:
 
 
 def runs_app(root: Path | str, *, hosts: Sequence[str] = LOOPBACK) -> Starlette:
-    """The application.
+    """The ASGI application of the view of runs.
 
     Args:
         root: A folder of run folders, or one run folder.
-        hosts: Names by which it may be asked for; another ``Host`` header is refused, so that no page of another
-            site reads along. ``["*"]`` allows all.
+        hosts: Host names that a request may use; another ``Host`` header is refused, so that no page of another site
+            can read the runs. ``["*"]`` allows all.
 
     Raises:
         InputError: There is no such folder.

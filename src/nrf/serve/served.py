@@ -30,7 +30,7 @@ from nrf.serve.limits import Refused
 Floats = NDArray[np.float64]
 Encoded = NDArray[np.float32]
 Stamp = tuple[int, int, int]
-"""By what a replaced file is told from the one before: when it was written, its size, its inode."""
+"""What distinguishes a replaced file from the one before: when it was written, its size, its inode."""
 
 DEFAULT = "default"
 log = logging.getLogger("nrf.serve")
@@ -38,7 +38,7 @@ log = logging.getLogger("nrf.serve")
 
 @dataclass(frozen=True, eq=False)
 class Served:
-    """One model as it was loaded. A request keeps the one it began with."""
+    """One model as it was loaded. A request keeps the model it began with."""
 
     name: str
     folder: Path
@@ -52,7 +52,7 @@ class Served:
     """The model card, in Markdown."""
     _score: Callable[[torch.Tensor], torch.Tensor] = field(repr=False)
     _steps: Floats = field(repr=False)
-    """Scores at which the p-value rises."""
+    """Scores at which the p-value increases."""
 
     @classmethod
     def load(cls, name: str, folder: Path) -> Served:
@@ -65,7 +65,7 @@ class Served:
         schema = row_schema(detector)
         written = (folder / DESCRIPTION).stat().st_mtime
         fitted = detector.fitted_
-        score = fitted.replicas.scorer()  # a copy of the networks that no request has to make again
+        score = fitted.replicas.scorer()  # a copy of the networks, made once for all requests
         return cls(
             name=name,
             folder=folder,
@@ -80,7 +80,7 @@ class Served:
         )
 
     def scores(self, frame: Frame) -> tuple[Floats, Encoded]:
-        """What ``score_samples`` has for the rows of a frame that fits, and the rows as they were encoded for it."""
+        """The scores (as ``score_samples``) of the rows of a frame that fits, and the encoded rows."""
         fitted = self.detector.fitted_
         rows = fitted.reader.encoded(frame)
         values = self._score(rows)
@@ -88,13 +88,13 @@ class Served:
         return fitted.combined(values), rows.cpu().numpy()
 
     def log_density(self, frame: Frame) -> Floats | None:
-        """Of each row in nats; None where the field is not normalised."""
+        """The log-density of each row in nats; None if the field is not normalised."""
         fitted = self.detector.fitted_
         return fitted.log_density(frame) if fitted.replicas.has_density else None
 
     def p_values(self, scores: Floats) -> Floats:
         """Conformal p-values of scores."""
-        # As `Calibration.p_values` has them, without making the array to look them up in for each request.
+        # As `Calibration.p_values` computes them, but the array to look them up in is made once.
         found: Floats = (np.searchsorted(self._steps, scores, side="right") + 1) / (len(self._steps) + 1)
         return found
 
@@ -112,7 +112,7 @@ class Served:
 
 
 def _digest(folder: Path) -> str:
-    """The digest of the weights, by which two models are told apart."""
+    """The digest of the weights, which distinguishes two models."""
     import json
 
     found: str = json.loads((folder / DESCRIPTION).read_text())["digest"]
@@ -127,7 +127,7 @@ class _Place:
     stamp: Stamp | None
     served: Served | None
     problem: str | None = None
-    """Why what is there now is not served."""
+    """Why the present content of the folder is not served."""
 
 
 @dataclass(eq=False)
@@ -135,12 +135,13 @@ class Models:
     """All models of a service.
 
     Args:
-        single: Folder of the model that is called ``default``.
-        folder: Folder whose subfolders are models by their names. One that comes later is served from then on.
-        on_load: Told of each load: name, and the problem if it failed.
+        single: Folder of the model with the name ``default``.
+        folder: Folder whose subfolders are models, served by their names. A subfolder that is added later is served
+            from then on.
+        on_load: Called after each load with the name, and the problem if it failed.
 
     Raises:
-        NRFError: A folder cannot be served; at the start that ends it.
+        NRFError: A folder cannot be served when the service starts.
     """
 
     single: Path | None = None
@@ -175,7 +176,7 @@ class Models:
 
     @property
     def served(self) -> dict[str, Served]:
-        """By name, in alphabetical order."""
+        """The models by name, in alphabetical order."""
         return {name: place.served for name, place in sorted(self._places.items()) if place.served is not None}
 
     @property
@@ -187,7 +188,7 @@ class Models:
         """The model of a request.
 
         Raises:
-            Refused: There is none of that name, or none is named and there are several.
+            Refused: There is no model of that name, or there are several and the request names none.
         """
         if name is None:
             place = self._places.get(DEFAULT)
@@ -203,7 +204,7 @@ class Models:
         return place.served
 
     def refresh(self) -> None:
-        """Load what has changed. A folder that cannot be read keeps its model, and the reason is kept beside it."""
+        """Load what has changed. A folder that cannot be read keeps its model, and the reason is kept with it."""
         with self._lock:
             for name, folder in self._folders().items():
                 if name not in self._places:
@@ -221,7 +222,7 @@ class Models:
     def _load(self, name: str, place: _Place) -> None:
         try:
             place.served = Served.load(name, place.folder)
-        except Exception as error:  # whatever is wrong with a folder, the others are served and it is said
+        except Exception as error:  # whatever is wrong with a folder, it is reported and the others are served
             if not isinstance(error, NRFError | OSError | ValueError):
                 log.exception("model %s failed to load", name)
             self._failed(name, place, str(error) or repr(error))
@@ -237,7 +238,7 @@ class Models:
         self.on_load(name, problem)
 
     def describe(self) -> list[dict[str, Any]]:
-        """What `/models` shows."""
+        """The models as `/models` shows them."""
         return [
             {"name": name, "loaded_at": in_utc(model.loaded_at), "digest": model.digest}
             | ({"problem": self.problems[name]} if name in self.problems else {})
@@ -246,7 +247,7 @@ class Models:
 
 
 def in_utc(time: dt.datetime) -> str:
-    """A time as JSON has it."""
+    """A time as JSON writes it."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

@@ -1,4 +1,4 @@
-"""Drift of what a service is asked to score: a monitor for each model, fed behind the answers."""
+"""Drift monitors for the rows that a service scores: one for each model, updated after the answers."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from nrf.serve.limits import Refused
 from nrf.serve.served import Encoded, Floats, Served
 
 MOST_WAITING = 100_000
-"""Rows that wait to be looked at. Whether a row finds room does not depend on what is in it, so the promise holds."""
+"""Maximum number of rows that wait. Whether a row is skipped does not depend on its values, so the promise holds."""
 ROWS_AT_ONCE = 64
-"""Rows of small batches that are looked at together."""
+"""Number of rows up to which small batches are looked at together."""
 
 
 class Watches:
@@ -24,8 +24,8 @@ class Watches:
 
     Args:
         level: Probability that a model's monitor ever raises an alarm while nothing changes: at most this.
-        on_state: Told what a monitor has found.
-        on_passed_over: Told how many rows were passed over for want of room.
+        on_state: Called with a model's name and what its monitor has found.
+        on_passed_over: Called with the number of rows that were skipped because too many were waiting.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class Watches:
         self._lock, self._making = threading.Lock(), threading.Lock()
 
     def take(self, model: Served, scores: Floats, rows: Encoded) -> None:
-        """Scores and encoded rows, which are looked at by the next :meth:`work`."""
+        """Queue scores and encoded rows for the next :meth:`work`."""
         with self._lock:
             if self._n_waiting + len(scores) > MOST_WAITING:
                 self._on_passed_over(len(scores))
@@ -47,7 +47,7 @@ class Watches:
             self._n_waiting += len(scores)
 
     def work(self, busy: Callable[[], bool] = lambda: False) -> None:
-        """Look at what waits, in the order in which it was scored; at a small part only while others are busy."""
+        """Process the waiting rows in the order of their scoring; only a small part while others are busy."""
         while (part := self._next()) is not None:
             model, scores, rows = part
             monitor = self.monitor(model)
@@ -72,7 +72,7 @@ class Watches:
         return found[0][0], np.concatenate([part[1] for part in found]), np.concatenate([part[2] for part in found])
 
     def monitor(self, model: Served) -> DriftMonitor | None:
-        """The monitor of a model as it was loaded; None if there is one of a model that has taken its place."""
+        """The monitor of a model as it was loaded; None if another model has replaced it."""
         with self._making:
             kept = self._monitors.get(model.name)
             if kept is None or kept[0].loaded_at < model.loaded_at:

@@ -653,7 +653,7 @@ def test_detectors_that_do_not_score_files(tmp_path):
     with pytest.raises(ValueError, match="not fitted"):
         score_stream(NRFDetector(), source, tmp_path / "s.csv")
     images = NRFDetector(max_iter=2, random_state=0).fit(np.random.default_rng(0).random((30, 1, 5, 5)))
-    with pytest.raises(InputError, match="one of images"):
+    with pytest.raises(InputError, match="is for images"):
         score_stream(images, source, tmp_path / "s.csv")
 
 
