@@ -34,6 +34,9 @@ class OneClassCNNPotential(DataInitialised):
     """Weight norm, spectral norm, batch norm after every convolution but the first, or none."""
     train_gain: TrainedGain = "all"
     """Which layers' weight-norm gains are trained; the released scripts train the last layer's only."""
+    initial_std: float | None = None
+    """With weight norm: start from directions drawn from N(0, std²), gains of 1 and biases of 0, as the released
+    scripts do. If not given, PyTorch's own start."""
 
     def build(self, event_shape: Shape) -> nn.Module:
         n_in, _ = require_image(self, event_shape, multiple=4)
@@ -48,8 +51,9 @@ class OneClassCNNPotential(DataInitialised):
             (2 * w, 3, 2, 1),
         ]
         plan += [(2 * w, 3, 1, 0), (2 * w, 1, 1, 0), (2 * w, 1, 1, 0)]
-        layers = _convolutions(n_in, plan, self.norm, self.slope, train_gain=self.train_gain == "all")
-        head = normalised(nn.Linear(2 * w, 1), self.norm, train_gain=self.train_gain != "none")
+        start = {"initial_std": self.initial_std}
+        layers = _convolutions(n_in, plan, self.norm, self.slope, train_gain=self.train_gain == "all", **start)
+        head = normalised(nn.Linear(2 * w, 1), self.norm, train_gain=self.train_gain != "none", **start)
         return _potential([*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), head], self.norm)
 
 
@@ -65,6 +69,8 @@ class OneClassCNNGenerator(Latent):
     """What batch norm uses when the generator is evaluated: running averages, or the batch's own."""
     output_norm: Literal["weight", "none"] = "none"
     """Weight norm on the last layer, or none."""
+    initial_std: float | None = None
+    """The same start for the last layer, where it has weight norm; see the potential's."""
 
     def network(self, event_shape: Shape) -> nn.Module:
         n_out, side = require_image(self, event_shape, multiple=8)
@@ -79,7 +85,7 @@ class OneClassCNNGenerator(Latent):
                 layers.append(batch_norm(n, 2, self.statistics))
             layers.append(nn.ReLU())
         last = nn.ConvTranspose2d(w, n_out, 5, stride=2, padding=2, output_padding=1)
-        layers += [normalised(last, self.output_norm), nn.Tanh()]
+        layers += [normalised(last, self.output_norm, initial_std=self.initial_std), nn.Tanh()]
         return nn.Sequential(*layers)
 
 
@@ -136,13 +142,19 @@ def _potential(layers: list[nn.Module], norm: PotentialNorm) -> Scalar:
 
 
 def _convolutions(
-    n_in: int, plan: list[tuple[int, int, int, int]], norm: PotentialNorm, slope: float, *, train_gain: bool
+    n_in: int,
+    plan: list[tuple[int, int, int, int]],
+    norm: PotentialNorm,
+    slope: float,
+    *,
+    train_gain: bool,
+    initial_std: float | None = None,
 ) -> list[nn.Module]:
     """Convolutions with leaky ReLUs; batch norm, if chosen, leaves out the first layer, which sees the pixels."""
     layers: list[nn.Module] = []
     for i, (n_out, kernel, stride, padding) in enumerate(plan):
         convolution = nn.Conv2d(n_in, n_out, kernel, stride=stride, padding=padding)
-        layers.append(normalised(convolution, norm, train_gain=train_gain))
+        layers.append(normalised(convolution, norm, train_gain=train_gain, initial_std=initial_std))
         if norm == "batch" and i > 0:
             layers.append(batch_norm(n_out, 2, "running"))
         layers.append(activation("leaky_relu", slope))

@@ -48,18 +48,27 @@ def activation(name: Activation, slope: float = 0.2) -> nn.Module:
     return makers[name]()
 
 
-def normalised(layer: nn.Module, norm: PotentialNorm, *, train_gain: bool = True) -> nn.Module:
+def normalised(
+    layer: nn.Module, norm: PotentialNorm, *, train_gain: bool = True, initial_std: float | None = None
+) -> nn.Module:
     """Put weight or spectral norm on a layer's weight; ``batch`` and ``none`` leave the weight alone.
 
     Args:
         layer: A linear or convolutional layer.
         norm: Which normalisation.
         train_gain: Whether the gain of weight norm is trained; if not, each output keeps the norm it starts with.
+        initial_std: With weight norm: start from directions drawn from N(0, std²), gains of 1 and biases of 0, as the
+            released scripts do. The smaller it is, the faster directions turn. If not given, PyTorch's own start.
     """
     if norm == "weight":
+        if initial_std is not None:
+            nn.init.normal_(layer.weight, std=initial_std)  # type: ignore[arg-type]
+            nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
         # Transposed convolutions hold their output channels in dimension 1.
         dim = 1 if isinstance(layer, nn.ConvTranspose2d) else 0
         layer = parametrizations.weight_norm(layer, dim=dim)
+        if initial_std is not None:
+            nn.init.ones_(gain_of(layer))
         gain_of(layer).requires_grad_(train_gain)
     elif norm == "spectral":
         layer = parametrizations.spectral_norm(layer)

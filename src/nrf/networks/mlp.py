@@ -46,6 +46,9 @@ class MLPPotential(DataInitialised):
     train_gain: TrainedGain = "all"
     """Which layers' weight-norm gains are trained; the released scripts train the last layer's only."""
 
+    initial_std: float | None = None
+    """With weight norm: start from directions drawn from N(0, std²), gains of 1 and biases of 0, as the released
+    scripts do. If not given, PyTorch's own start."""
     confinement: float | None = None
     """Standard deviation s of a Gaussian factor of the density: −‖x‖²/(2s²) is added, so that u falls far away."""
 
@@ -57,15 +60,18 @@ class MLPPotential(DataInitialised):
         layers: list[nn.Module] = [nn.Flatten()]
         n_in = size_of(event_shape)
         for n_out in self.widths:
-            layers.append(normalised(nn.Linear(n_in, n_out), self.norm, train_gain=self.train_gain == "all"))
+            layers.append(self._normalised(nn.Linear(n_in, n_out), train_gain=self.train_gain == "all"))
             if self.norm == "batch":
                 layers.append(batch_norm(n_out, 1, "running"))
             layers.append(activation(self.activation, self.slope))
             n_in = n_out
-        layers.append(normalised(nn.Linear(n_in, 1), self.norm, train_gain=self.train_gain != "none"))
+        layers.append(self._normalised(nn.Linear(n_in, 1), train_gain=self.train_gain != "none"))
         if self.norm == "batch":
             return Scalar(nn.Sequential(*layers), self.confinement)
         return PlainPotential(Plain(*layers), self.confinement)
+
+    def _normalised(self, layer: nn.Module, *, train_gain: bool) -> nn.Module:
+        return normalised(layer, self.norm, train_gain=train_gain, initial_std=self.initial_std)
 
 
 @dataclass(frozen=True)
@@ -91,6 +97,8 @@ class MLPGenerator(Latent):
     """Weight norm on the last layer, or none."""
     output: OutputActivation = "identity"
     """Activation of the last layer."""
+    initial_std: float | None = None
+    """The same start for the last layer, where it has weight norm; see the potential's."""
     n_waves: int = 0
     """Number of sines of random projections added to the code. Useful for few latents and many narrow modes."""
     wave_scale: float = 5.0
@@ -112,6 +120,7 @@ class MLPGenerator(Latent):
                 layers.append(batch_norm(n_out, 1, self.statistics))
             layers.append(activation(self.activation))
             n_in = n_out
-        layers.append(normalised(nn.Linear(n_in, size_of(event_shape)), self.output_norm))
+        last = nn.Linear(n_in, size_of(event_shape))
+        layers.append(normalised(last, self.output_norm, initial_std=self.initial_std))
         layers += [OUTPUTS[self.output](), nn.Unflatten(1, event_shape)]
         return Plain(*layers)

@@ -13,6 +13,7 @@ from nrf.networks import (
     StandardCNNGenerator,
     StandardCNNPotential,
 )
+from nrf.runs.presets.kddcup import START
 from nrf.runs.presets.variants import each_sampler
 from nrf.runs.spec import DataConfig, Preset
 from nrf.samplers import SGHMC, SGLD
@@ -32,8 +33,8 @@ def cifar10_one_class() -> dict[str, Preset]:
     )
     released = replace(
         paper,
-        potential=OneClassCNNPotential(train_gain="last", data_init=True),
-        generator=OneClassCNNGenerator(latent_dim=100, norm="all", output_norm="weight"),
+        potential=OneClassCNNPotential(train_gain="last", initial_std=START),
+        generator=OneClassCNNGenerator(latent_dim=100, norm="all", output_norm="weight", initial_std=START),
         revision=Revision(n_steps=10, target="x"),
         learner=replace(paper.learner, optimizer="rmsprop"),
     )

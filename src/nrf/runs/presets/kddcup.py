@@ -11,13 +11,17 @@ from nrf.runs.spec import DataConfig, Preset
 from nrf.samplers import SGHMC, SGLD
 from nrf.training import TrainConfig
 
+START = 0.05
+"""Standard deviation of the directions that weight norm starts from, in the released scripts for detection."""
+
 
 def kddcup() -> dict[str, Preset]:
     """Settings of the paper and of the scripts, with SGLD and SGHMC."""
+    generator = MLPGenerator(latent_dim=5, widths=(10, 30, 60), activation="tanh", output_norm="weight")
     released = Preset(
         data=DataConfig("kddcup99"),
-        potential=MLPPotential(widths=(60, 30, 10), activation="tanh", train_gain="last"),
-        generator=MLPGenerator(latent_dim=5, widths=(10, 30, 60), activation="tanh", output_norm="weight"),
+        potential=MLPPotential(widths=(60, 30, 10), activation="tanh", train_gain="last", initial_std=START),
+        generator=replace(generator, initial_std=START),
         sampler=SGLD(),
         revision=Revision(n_steps=10, target="x"),
         learner=InclusiveConfig(betas=(0.5, 0.999), potential_lr=1e-4, generator_lr=3e-4, control_weight=0.1),
@@ -26,7 +30,7 @@ def kddcup() -> dict[str, Preset]:
     paper = replace(
         released,
         potential=MLPPotential(widths=(60, 30, 10), activation="tanh"),
-        generator=replace(released.generator, sigma=0.1),
+        generator=replace(generator, sigma=0.1),
         revision=Revision(n_steps=10, target="joint"),
     )
     return each_sampler(
