@@ -111,7 +111,8 @@ def test_replicas_are_each_model(case):
     for i, u in enumerate(models):
         mine = replica_state(stacked.state_dict(), i)
         assert set(mine) == set(u.state_dict())
-        assert all(torch.equal(mine[name], value) for name, value in u.state_dict().items())
+        assert all(torch.equal(mine[name], value) for name, value in u.named_parameters())
+        torch.testing.assert_close(mine, dict(u.state_dict()))  # running statistics are sums, rounded in some order
 
 
 def test_training_begins_near_the_gaussian():
