@@ -78,6 +78,29 @@ def test_trained_gain(which, trained):
     assert [g.requires_grad for g in gains] == trained
 
 
+@pytest.mark.parametrize(
+    ("config", "event"),
+    [
+        (MLPPotential(widths=(60, 50), initial_std=0.05, train_gain="last"), (40,)),
+        (OneClassCNNPotential(width=8, initial_std=0.05, train_gain="last"), (3, 16, 16)),
+        (MLPGenerator(widths=(60, 50), output_norm="weight", initial_std=0.05), (40,)),
+        (OneClassCNNGenerator(width=8, output_norm="weight", initial_std=0.05), (3, 8, 8)),
+    ],
+    ids=lambda value: type(value).__name__ if not isinstance(value, tuple) else "",
+)
+def test_weight_norm_starts_as_the_scripts_do(config, event):
+    torch.manual_seed(0)
+    layers = [m for m in config.build(event).modules() if is_weight_normed(m)]
+    assert layers
+    directions = torch.cat([m.parametrizations["weight"].original1.detach().flatten() for m in layers])
+    assert abs(float(directions.std()) / 0.05 - 1) < 0.1
+    for layer in layers:
+        assert (gain_of(layer) == 1).all()
+        assert (layer.bias == 0).all()
+        dims = (0, 2, 3) if isinstance(layer, nn.ConvTranspose2d) else tuple(range(1, layer.weight.ndim))
+        torch.testing.assert_close(layer.weight.square().sum(dims), torch.ones(len(layer.bias)))
+
+
 def test_a_frozen_gain_keeps_each_units_norm(rng):
     u = MLPPotential(widths=(4, 3), train_gain="none").build((2,))
     layer = next(m for m in u.modules() if is_weight_normed(m))

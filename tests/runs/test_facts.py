@@ -111,6 +111,17 @@ def test_the_script_of_the_mixture():
     assert whole.preset.train.iterations == PRESETS["gmm-released"].train.iterations == 500_000
 
 
+@pytest.mark.parametrize("sampler", ["sgld", "sghmc"])
+@pytest.mark.parametrize("data", ["kddcup", "cifar10-one-class"])
+def test_the_scripts_of_detection_start_from_unit_gains(data, sampler):
+    """`init_mode` is never set in kdd_dec.py and cifar_dec.py, so their layers keep the gains they are built with."""
+    preset, text = PRESETS[f"{data}-{sampler}-released"], PRESETS[f"{data}-{sampler}-paper"]
+    assert not preset.potential.data_init
+    assert (preset.potential.initial_std, preset.generator.initial_std) == (0.05, 0.05)
+    assert preset.generator.output_norm == "weight"
+    assert (text.potential.initial_std, text.generator.initial_std) == (None, None)
+
+
 def test_the_scripts_of_mnist_and_of_generation():
     mnist = PRESETS["mnist-sgld-released"].generator
     assert (mnist.prior, mnist.sigma, mnist.output) == ("uniform", 0.1, "sigmoid")
