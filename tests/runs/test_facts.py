@@ -124,6 +124,11 @@ def test_the_scripts_of_detection_start_from_unit_gains(data, sampler):
 
 def test_the_scripts_of_mnist_and_of_generation():
     mnist = PRESETS["mnist-sgld-released"].generator
+    assert (mnist.output_norm, mnist.initial_std) == ("weight", 0.05)
+    assert (PRESETS["mnist-sgld-released"].potential.initial_std, PRESETS["gmm-released"].potential.initial_std) == (
+        0.05,
+        0.1,
+    )
     assert (mnist.prior, mnist.sigma, mnist.output) == ("uniform", 0.1, "sigmoid")
     assert PRESETS["mnist-sgld-paper"].generator.prior == "normal"
     assert PRESETS["cifar10-resnet-released"].learner.generator_loss == "potential"

@@ -24,7 +24,7 @@ def gmm() -> dict[str, Preset]:
     )
     released = replace(
         paper,
-        potential=MLPPotential(widths=(100, 100), train_gain="last", data_init=True),
+        potential=MLPPotential(widths=(100, 100), train_gain="last", data_init=True, initial_std=0.1),
         generator=MLPGenerator(latent_dim=2, widths=(50, 50), output_norm="weight", statistics="batch"),
         # The script adds noise of standard deviation 0.01, and 2δτ = 0.01² at τ = 0.005.
         sampler=SGLD(step_size=0.01, temperature=0.005),

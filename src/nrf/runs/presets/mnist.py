@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from nrf.learners import InclusiveConfig, Revision
 from nrf.networks import MLPGenerator, MLPPotential
+from nrf.runs.presets.kddcup import START
 from nrf.runs.presets.variants import each_sampler
 from nrf.runs.spec import DataConfig, Preset
 from nrf.samplers import SGHMC, SGLD
@@ -15,10 +16,11 @@ from nrf.training import TrainConfig
 def mnist() -> dict[str, Preset]:
     """Settings of the paper and of the scripts, with SGLD and SGHMC; and the interpolation's."""
     widths = (1000, 500, 250, 250, 250)
+    generator = MLPGenerator(latent_dim=100, widths=(500, 500), activation="softplus", output="sigmoid", sigma=0.1)
     paper = Preset(
         data=DataConfig("mnist", normal=0),
         potential=MLPPotential(widths=widths),
-        generator=MLPGenerator(latent_dim=100, widths=(500, 500), activation="softplus", output="sigmoid", sigma=0.1),
+        generator=generator,
         sampler=SGLD(),
         revision=Revision(n_steps=20, target="joint"),
         learner=InclusiveConfig(betas=(0.0, 0.9), potential_lr=3e-3, generator_lr=1e-3, control_weight=1.0),
@@ -26,8 +28,8 @@ def mnist() -> dict[str, Preset]:
     )
     released = replace(
         paper,
-        potential=MLPPotential(widths=widths, activation="relu", train_gain="last", data_init=True),
-        generator=replace(paper.generator, prior="uniform"),
+        potential=MLPPotential(widths=widths, activation="relu", train_gain="last", data_init=True, initial_std=START),
+        generator=replace(generator, output_norm="weight", initial_std=START, prior="uniform"),
         revision=Revision(n_steps=20, target="x"),
         learner=replace(paper.learner, optimizer="rmsprop"),
     )
