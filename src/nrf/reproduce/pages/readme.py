@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from nrf.reproduce.demo import INCLUSIVE, LENGTH, LEVELS
 from nrf.reproduce.gmm.cells import LEVELS as LEVELS_PRESETS
+from nrf.reproduce.kddcup.experiment import ARRAY
 from nrf.reproduce.one_class.paper import quoted_mean
 from nrf.reproduce.pages.records import Records, Rows, joined, means
 from nrf.reproduce.runner.record import Row, spread
@@ -121,11 +122,15 @@ def kddcup(records: Records) -> Table:
     compared = [f1("1-NN", None, None), *(f1(m, None, c) for m, c in (("DSEBM-e", "last"), ("OC-SVM", None)))]
     compared.append(f1("DAGMM", None, "last"))
     detector = f1("NRFDetector", "best", "last")
-    scripts = {column: [f1(m, "released", column) for m in samplers] for column in ("last", "oracle")}
-    settings = f"inclusive-NRF, the scripts' settings: SGLD / SGHMC, {scripts['last'][0].n} splits"
+
+    def scripts(setting: str, text: str) -> list[str]:
+        last, oracle = ([f1(m, setting, column) for m in samplers] for column in ("last", "oracle"))
+        return [f"inclusive-NRF, the scripts' settings, {text}: {last[0].n} splits", joined(last), joined(oracle)]
+
     lines = [
         [f"NRFDetector, {detector.n} splits", detector.text(), "no epochs"],
-        [settings, joined(scripts["last"]), joined(scripts["oracle"])],
+        scripts(ARRAY, "released array: SGLD / SGHMC"),
+        scripts("released", "our columns, old start of weight norm: SGLD / SGHMC"),
         ["the paper's inclusive-NRF: SGLD / SGHMC", "", quoted],
         [f"1-NN / DSEBM-e / OC-SVM / DAGMM, {compared[0].n} splits", means(compared), ""],
         ["untrained potential, the control", f1("untrained potential", None, None).text(), ""],
