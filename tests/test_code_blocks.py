@@ -82,7 +82,7 @@ def test_commands_are_read_as_they_stand(page, line, monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "line", ["nrf train gmm-levels --out runs/a --sampler.steps 3", "nrf detect score model", "nrf sampel runs/a"]
+    "line", ["nrf train gmm-levels --out runs/a --sampler.steps 3", "nrf detect score model", "nrf samples runs/a"]
 )
 def test_a_command_that_does_not_exist_is_noticed(line, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
