@@ -44,6 +44,8 @@ class GenerationRunSpec:
     """The paper's inception score of revised images."""
     rates: tuple[float, float] | None = None
     """Learning rates of potential and generator, instead of those of the preset or the method."""
+    step_size: float | None = None
+    """Step size of revision, instead of the preset's."""
     seeds: int = 1
 
     @property
@@ -76,11 +78,24 @@ ABLATION = (
     GenerationRunSpec("SGLD, L = 10", "paper", "cifar10-ablation-sgld-10", (7.45, None), 7.48),
     GenerationRunSpec("SGHMC, L = 10", "paper", "cifar10-ablation-sghmc-10", (7.47, None), 7.56),
 )
-RATES = tuple(
-    GenerationRunSpec(method, f"{potential:g} and {generator:g}", preset, rates=(potential, generator))
-    for method, preset in (("inclusive-NRF", "cifar10-cnn-released"), ("SNGAN", "cifar10-cnn"))
-    for potential, generator in ((3e-4, 1e-4), (2e-4, 2e-4), (4e-4, 4e-4))
+RATES = (
+    *(
+        GenerationRunSpec(method, f"{potential:g} and {generator:g}", preset, rates=(potential, generator))
+        for method, preset in (("inclusive-NRF", "cifar10-cnn-released"), ("SNGAN", "cifar10-cnn"))
+        for potential, generator in ((3e-4, 1e-4), (2e-4, 2e-4), (4e-4, 4e-4))
+    ),
+    *(
+        GenerationRunSpec(
+            "inclusive-NRF",
+            f"{SHORT[0]:g} and {SHORT[1]:g}, steps of {step:g}",
+            "cifar10-cnn-released",
+            rates=SHORT,
+            step_size=step,
+        )
+        for step in (1.0, 10.0)
+    ),
 )
+"""Learning rates with the scripts' step of revision, which does not move an image; then steps that do."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +132,7 @@ class GenerationConfig:
 
 
 CONFIGS = {
-    "cifar10-generation": GenerationConfig(GENERATION, Size(width=32, iterations=100_000, minutes=45.0)),
+    "cifar10-generation": GenerationConfig(GENERATION, Size(width=16, iterations=100_000, minutes=5.0)),
     "ablation": GenerationConfig(
         ABLATION, Size(width=16, iterations=1000, batch_size=32, final_samples=0, ema_decay=0.99)
     ),
@@ -137,6 +152,8 @@ def sized(size: Size, line: GenerationRunSpec, seed: int = 0) -> Preset:
         learner = WGANGPConfig(betas=(0.0, 0.9), potential_lr=2e-4, generator_lr=2e-4, n_critic=1)
     if line.rates is not None:
         learner = replace(learner, potential_lr=line.rates[0], generator_lr=line.rates[1])
+    if line.step_size is not None:
+        preset = replace(preset, sampler=replace(preset.sampler, step_size=line.step_size))
     potential: Any = preset.potential
     generator: Any = preset.generator
     if not isinstance(learner, InclusiveConfig):
