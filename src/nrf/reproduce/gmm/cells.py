@@ -78,8 +78,10 @@ class GMMConfig:
     levels_iterations: int = 3000
     script_iterations: int = 500_000
     """In the setting of the scripts' own length."""
+    script_replicas: int = 3
+    """Models in that setting."""
     search_iterations: int = 20_000
-    """Of each model in the search for rates."""
+    """Of each model in the search for rates; updates of the critic where it has several per iteration."""
     draws: int = 100
     grid_side: int = 600
 
@@ -92,6 +94,7 @@ QUICK = GMMConfig(
     coopnet_iterations=10,
     levels_iterations=10,
     script_iterations=20,
+    script_replicas=1,
     search_iterations=10,
     draws=2,
     grid_side=60,
@@ -125,7 +128,7 @@ class Method:
         per_step = {"x": 1, "joint": 3, "conditional": 2}[revision.target]
         if isinstance(sampler, CoopNet):
             per_step *= sampler.n_x
-        critic = 4 * (learner.n_critic - 1) if isinstance(learner, AdversarialConfig) else 0
+        critic = 4 * (_critic_steps(self.preset) - 1)
         return (self.preset.train.iterations or 0) * (4 + critic + per_step * steps)
 
     @property
@@ -166,11 +169,17 @@ def _tuned(config: GMMConfig) -> list[Method]:
     presets = dict(_of("released"))
     wgan = presets["WGAN-GP"]
     presets["WGAN-GP"] = replace(wgan, learner=WGANGPConfig(n_critic=5, betas=(0.0, 0.9)))
-    search = Search(RATES, min(2, config.replicas), config.search_iterations)
-    return [
-        Method(name, TUNED, with_rate(_sized(config, TUNED, name, presets[name]), search.rates[0]), search)
-        for name in ("GAN", "WGAN-GP", "exclusive-NRF")
-    ]
+    found = []
+    for name in ("GAN", "WGAN-GP", "exclusive-NRF"):
+        preset = _sized(config, TUNED, name, presets[name])
+        search = Search(RATES, min(2, config.replicas), config.search_iterations // _critic_steps(preset))
+        found.append(Method(name, TUNED, with_rate(preset, search.rates[0]), search))
+    return found
+
+
+def _critic_steps(preset: Preset) -> int:
+    """Updates of the critic per iteration."""
+    return preset.learner.n_critic if isinstance(preset.learner, AdversarialConfig) else 1
 
 
 def _adjusted() -> Preset:
@@ -184,9 +193,11 @@ def _sized(config: GMMConfig, setting: str, name: str, preset: Preset) -> Preset
     lengths = dict.fromkeys(BESIDE, config.side_iterations) | {"CoopNet": config.coopnet_iterations}
     lengths |= dict.fromkeys(LEVELS, config.levels_iterations)
     by_setting = dict.fromkeys(("paper", METROPOLIS), config.text_iterations) | {WHOLE: config.script_iterations}
-    iterations = lengths.get(name, by_setting.get(setting, config.iterations))
+    # As many updates of a critic as others have iterations.
+    iterations = lengths.get(name, by_setting.get(setting, config.iterations)) // _critic_steps(preset)
     length = replace(preset.train, iterations=iterations, log_every=min(1000, iterations), checkpoint_every=4000)
-    return replace(preset, replicas=config.replicas, train=length)
+    replicas = config.script_replicas if setting == WHOLE else config.replicas
+    return replace(preset, replicas=replicas, train=length)
 
 
 def _of(setting: str) -> list[tuple[str, Preset]]:

@@ -245,5 +245,6 @@ def _lengths(config: OneClassConfig) -> str:
     found = {}
     for line in config.pairs:
         narrow = f", {line.width} channels" if line.width is not None else ""
-        found[line.setting] = f"`{line.setting}` {config.length(line)} epochs{narrow}"
+        half = ", in 16 bits" if line.bfloat16 else ""
+        found[line.setting] = f"`{line.setting}` {config.length(line)} epochs{narrow}{half}"
     return "; ".join(found.values())
