@@ -194,6 +194,16 @@ def test_rates_are_those_of_the_line_and_chosen_without_the_test_images(invented
     assert np.array_equal(splits.test_labels, whole.train_labels[80:])
 
 
+def test_precision_is_of_the_experiment():
+    lengths = {
+        name: sized(CONFIGS[name].size, CONFIGS[name].lines[0]).train for name in ("ablation", "generation-rates")
+    }
+    assert {name: (train.precision, train.channels_last) for name, train in lengths.items()} == {
+        "ablation": ("float32", False),
+        "generation-rates": ("bfloat16", True),
+    }
+
+
 def test_the_released_ablation_is_without_noise():
     for line in CONFIGS["ablation"].lines:
         preset = find_preset(line.preset)

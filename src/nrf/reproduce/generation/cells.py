@@ -118,6 +118,8 @@ class Size:
     batch_size: int = 64
     ema_decay: float = 0.995
     max_rows: int | None = None
+    bfloat16: bool = False
+    """Whether convolutions are computed in 16 bits, with channels last."""
     held_out: int = 0
     """Training images that are held out and replace the test images, for choices made by scores."""
 
@@ -132,12 +134,22 @@ class GenerationConfig:
 
 
 CONFIGS = {
-    "cifar10-generation": GenerationConfig(GENERATION, Size(width=16, iterations=100_000, minutes=5.0)),
+    "cifar10-generation": GenerationConfig(GENERATION, Size(width=16, iterations=100_000, minutes=5.0, bfloat16=True)),
     "ablation": GenerationConfig(
         ABLATION, Size(width=16, iterations=1000, batch_size=32, final_samples=0, ema_decay=0.99)
     ),
     "generation-rates": GenerationConfig(
-        RATES, Size(width=16, iterations=600, every=300, draws=1, final_samples=0, ema_decay=0.99, held_out=10_000)
+        RATES,
+        Size(
+            width=16,
+            iterations=600,
+            every=300,
+            draws=1,
+            final_samples=0,
+            ema_decay=0.99,
+            bfloat16=True,
+            held_out=10_000,
+        ),
     ),
 }
 
@@ -171,6 +183,8 @@ def sized(size: Size, line: GenerationRunSpec, seed: int = 0) -> Preset:
         flip=True,
         threads=1,
     )
+    if size.bfloat16:
+        length = replace(length, precision="bfloat16", channels_last=True)
     return replace(
         preset,
         seed=seed,
