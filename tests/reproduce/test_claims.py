@@ -318,6 +318,17 @@ def test_half_the_width_is_a_smaller_scale(tmp_path, claim):
     assert {line[2] for line in _find(tmp_path, claim, "one-class CIFAR-10")} == {NOT_RUN}
 
 
+def test_a_short_run_counts_where_the_whole_one_is_missing(tmp_path):
+    claim = "SGHMC detects"
+    short = [row for row in _classes("mnist", "released, short", 1.0) if row.method != "1-NN"]
+    _write(tmp_path, "mnist-one-class", *_classes("mnist", "released", 1.0, classes=1), *short)
+    best, _ = _find(tmp_path, claim, "one-class MNIST")
+    assert (best[1].split("`")[1], best[2]) == ("released, short", f"*{SMALLER}*")
+    _write(tmp_path, "mnist-one-class", *_classes("mnist", "released", 1.0, n=10), *short)
+    best, _ = _find(tmp_path, claim, "one-class MNIST")
+    assert (best[1].split("`")[1], best[2]) == ("released", f"*{REPRODUCED}*")
+
+
 def test_quoted_numbers_are_not_ours(tmp_path):
     quoted = [
         Row(f"inclusive-NRF, {s}", "AUROC", v, case=case, column="oracle", quoted=True)

@@ -122,23 +122,34 @@ def cifar10_classes(records: Records) -> Table:
     return _by_class("cifar10", ["`best`: last", "selected", "oracle", "`components`: last", *quoted], columns)
 
 
-def cifar10_pairs(records: Records) -> Table:
-    """Pairs on pixels with the scripts' settings, at the widths and lengths that were run."""
-    rows, columns, header = records.rows("cifar10-one-class"), list[Callable[[str | None], str]](), list[str]()
-    for width in ("half width", "full width"):
+def _pairs(record: str, dataset: str, settings: Sequence[str], controls: Sequence[str], records: Records) -> Table:
+    """Pairs on pixels in settings that are smaller than the scripts', both samplers."""
+    rows, columns, header = records.rows(record), list[Callable[[str | None], str]](), list[str]()
+    for setting in settings:
         for sampler in SAMPLERS:
-            method, preset = f"inclusive-NRF, {sampler}", f"released, {width}"
-            if not any((row.method, row.preset) == (method, preset) for row in rows.all):
+            method = f"inclusive-NRF, {sampler}"
+            if not any((row.method, row.preset) == (method, setting) for row in rows.all):
                 continue
-            columns += [partial(_ours, rows, method, preset, c) for c in COLUMNS]
-            header += [f"{width}, {sampler}: last", "selected", "oracle"]
+            columns += [partial(_ours, rows, method, setting, c) for c in COLUMNS]
+            header += [f"{setting.removeprefix('released, ')}, {sampler}: last", "selected", "oracle"]
     for sampler in SAMPLERS:
-        columns.append(partial(_paper, "cifar10", sampler))
+        columns.append(partial(_paper, dataset, sampler))
         header.append(f"the paper's {sampler} (oracle)")
-    for control in ("1-NN", f"{UNTRAINED}, half width"):
+    for control in controls:
         columns.append(partial(_control, rows, control))
         header.append(control)
-    return _by_class("cifar10", header, columns)
+    return _by_class(dataset, header, columns)
+
+
+def mnist_short(records: Records) -> Table:
+    """Both samplers on digits, for fewer epochs than the scripts have."""
+    return _pairs("mnist-one-class", "mnist", ["released, short"], ["1-NN", UNTRAINED], records)
+
+
+def cifar10_pairs(records: Records) -> Table:
+    """Pairs on pixels with the scripts' settings, at the widths and lengths that were run."""
+    settings, controls = ["released, half width", "released, full width"], ["1-NN", f"{UNTRAINED}, half width"]
+    return _pairs("cifar10-one-class", "cifar10", settings, controls, records)
 
 
 def _system(rows: Rows, dataset: str, method: str, case: str | None) -> str:
@@ -180,6 +191,7 @@ TABLES: dict[str, Callable[[Records], Table]] = {
     "mnist-one-class, controls": partial(controls, "mnist-one-class", "mnist"),
     "cifar10-one-class, classes": cifar10_classes,
     "cifar10-one-class, pairs": cifar10_pairs,
+    "mnist-one-class, short": mnist_short,
     "cifar10-one-class, systems": partial(systems, "cifar10-one-class", "cifar10"),
     "cifar10-one-class, controls": partial(controls, "cifar10-one-class", "cifar10"),
 }

@@ -120,31 +120,30 @@ def _signed(text: str) -> str:
 def generation(records: Records) -> Table:
     """Beside SNGAN, with the same time."""
     rows = records.rows("cifar10-generation")
-    kinds = {
-        "SNGAN": ("SNGAN", "generation"),
-        "inclusive-NRF, generation": ("inclusive-NRF", "generation"),
-        "inclusive-NRF, the same revised": ("inclusive-NRF", "revision"),
-    }
+    distances = [row for row in rows.all if row.metric == "FID-c10" and row.case is not None]
+    best = min(row.mean for row in distances)
+    header = ["method", "setting", "seeds", "iterations", "IS-c10", "FID-c10"]
+    header += ["FID-c10, 50,000 samples, training images", "precision", "recall"]
+    return Table(header, [_scores_of(row, rows, best) for row in distances])
 
-    def of(method: str, metric: str, case: str | None) -> Row:
-        return rows.get(method, metric, preset="best", case=case)
 
-    best = min(of(method, "FID-c10", case).mean for method, case in kinds.values())
-    lines = []
-    for text, (method, case) in kinds.items():
-        distance = of(method, "FID-c10", case).mean
-        lines.append(
-            [
-                text,
-                f"{of(method, 'iterations', None).mean:,.0f}",
-                of(method, "IS-c10", case).text(".2f"),
-                f"**{distance:.2f}**" if distance == best else f"{distance:.2f}",
-                f"{of(method, 'FID-c10, training images', case).mean:.2f}",
-                *(f"{of(method, metric, case).mean:.2f}" for metric in ("precision-c10", "recall-c10")),
-            ]
-        )
-    header = ["method", "iterations", "IS-c10", "FID-c10", "FID-c10, 50,000 samples, training images"]
-    return Table([*header, "precision", "recall"], lines)
+def _scores_of(distance: Row, rows: Rows, best: float) -> list[str]:
+    method, setting, case = distance.method, distance.preset, distance.case
+
+    def of(metric: str) -> Row:
+        return rows.get(method, metric, preset=setting, case=case)
+
+    text = distance.text(".2f")
+    return [
+        method if case == "generation" else f"{method}, the same revised",
+        setting or "the method's own",
+        str(distance.n),
+        f"{rows.get(method, 'iterations', preset=setting).mean:,.0f}",
+        of("IS-c10").text(".2f"),
+        f"**{text}**" if distance.mean == best else text,
+        of("FID-c10, training images").text(".2f"),
+        *(f"{of(metric).mean:.2f}" for metric in ("precision-c10", "recall-c10")),
+    ]
 
 
 def ablation(records: Records) -> Table:
