@@ -211,7 +211,8 @@ def test_data_commands(capsys):
 
 def test_unknown_names(fails, tmp_path):
     assert "did you mean gmm-short" in fails("train", "gmm-shrot", "--out", tmp_path / "x")
-    assert "known are train, sample" in fails("smaple")
+    assert "did you mean sample?" in fails("smaple")
+    assert "`nrf --help` lists them" in fails("x")
     assert "did you mean mnist" in fails("data", "verify", "mnits")
     assert "which dataset?" in fails("data", "fetch")
 
@@ -357,6 +358,18 @@ def test_wrong_arguments(fails, gmm, tmp_path):
     assert "many" in message
     assert "`nrf sample --help` says more" in message
     assert "--sampler.frictoin" in fails("train", "gmm-short", "--out", tmp_path / "x", "--sampler.frictoin", "1")
+    assert "did you mean --replica?" in fails("score", gmm, tmp_path / "x.npz", "--out", "s.csv", "--repica", "3")
+
+
+@pytest.mark.parametrize("utf8", [False, True])
+def test_missing_arguments_are_named_without_their_help(fails, monkeypatch, utf8):
+    monkeypatch.setattr("tyro._fmtlib._FORCE_UTF8_BOXES", utf8, raising=False)  # else blanks and dashes
+    assert fails("data").rstrip() == "nrf: `nrf data` needs {list,fetch,verify} (`nrf data --help` says more)"
+    message = fails("detect", "score").rstrip()
+    assert message == "nrf: `nrf detect score` needs MODEL, DATA, --out PATH (`nrf detect score --help` says more)"
+    message = fails("detect", "fit", "train.csv", "--out", "model", "--seed", "x")
+    assert "--seed: invalid literal" in message
+    assert "helptext" not in message
 
 
 def test_damaged_run_folder(fails, gmm, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 import sys
@@ -80,7 +81,9 @@ def _dispatch(arguments: list[str]) -> int:
         say_old("nrf export", "nrf detect export")
         return detect(["export", *rest])
     if command not in COMMANDS:
-        raise InputError(f"unknown command {command!r}; known are {', '.join(['train', *COMMANDS, 'detect'])}")
+        near = difflib.get_close_matches(command, ["detect", "train", *COMMANDS], n=3)
+        hint = f"did you mean {', '.join(near)}?" if near else "`nrf --help` lists them"
+        raise InputError(f"unknown command {command!r}; {hint}")
     reads = parse_with_sampler if command in ("sample", "revise") else parse
     return reads(COMMANDS[command][0], rest, f"nrf {command}")()
 
@@ -104,9 +107,9 @@ COMMANDS: dict[str, tuple[Callable[..., int], str]] = {
 
 def _overview() -> str:
     lines = [f"nrf {__version__}: inclusive neural random fields", "", "usage: nrf COMMAND … [--debug]", ""]
+    lines.append("  detect       find anomalies in tables: fit, score, explain, evaluate, export, watch")
     lines.append("  train        train a preset; `nrf train` lists them")
     lines += [f"  {name:12} {summary}" for name, (_, summary) in COMMANDS.items()]
-    lines.append("  detect       find anomalies in tables: fit, score, explain, evaluate, export, watch")
     return "\n".join([*lines, "", "Example: nrf detect fit train.csv --out model\n\n`nrf COMMAND --help` says more."])
 
 

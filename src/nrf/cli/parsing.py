@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
+import re
 import sys
 from collections.abc import Callable, Mapping
 from itertools import zip_longest
@@ -21,8 +22,8 @@ T = TypeVar("T")
 Folder = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="DIR")]
 Input = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="INPUT")]
 
-FRAME = " │─╭╮╰╯"
-"""Characters that boxes are drawn with."""
+FRAME = " │─╭╮╰╯-"
+"""Characters that boxes are drawn with; where the output is not UTF-8, blanks and dashes."""
 
 STOPPED = 130
 """Exit code of a run that was asked to stop, as in shells."""
@@ -80,9 +81,33 @@ def in_one_line(parse: Callable[[], T], prog: str) -> T:
     except SystemExit as stop:
         if not stop.code:
             raise
-        lines = [" ".join(line.strip(FRAME).split()) for line in said.getvalue().splitlines()]
-        facts = [line for line in lines[1:] if line and "full helptext" not in line and not line.endswith("--help")]
-        raise InputError(f"{' '.join(facts)} (`{prog} --help` says more)") from stop
+        raise InputError(f"{_facts(said.getvalue())} (`{prog} --help` says more)") from stop
+
+
+def _facts(box: str) -> str:
+    """What is wrong, from tyro's box of sections, without what the options it names are for."""
+    sections: list[list[str]] = [[]]
+    for line in box.splitlines()[1:]:
+        if line.strip(FRAME):
+            sections[-1].append(line[2:].rstrip("│ "))
+        else:
+            sections.append([])
+    facts, near, kinds = list[str](), list[str](), list[str]()
+    for head, *rest in filter(None, sections):
+        named = [line.strip() for line in rest if re.match(r" {4}[^ \[]", line)]  # what they are for is indented more
+        whole = " ".join(" ".join([head[0].lower() + head[1:], *rest]).split())
+        if head.startswith("Missing from "):
+            facts.append(f"`{head.removeprefix('Missing from ').rstrip(':')}` needs {', '.join(named)}")
+        elif head.startswith(("Perhaps you meant", "Arguments similar")):
+            near += [name.split()[0] for name in named]
+        elif head.startswith("Available subcommands"):
+            kinds.append(whole)
+        elif head == "Unrecognized options:":
+            facts.append(f"unrecognized options: {', '.join(named)}")
+        elif not head.startswith(("For full helptext", "Argument helptext")):
+            facts.append(whole)
+    hint = [f"did you mean {', '.join(dict.fromkeys(near))}?"] if near else kinds
+    return "; ".join([*facts, *hint])
 
 
 def _deferred(function: Callable[..., int]) -> Callable[..., Callable[[], int]]:
