@@ -219,6 +219,27 @@ def test_arrays(dtype):
         assert again[0] == pytest.approx(e.revised_score, abs=1e-3)
 
 
+def test_a_value_far_beyond_the_range_becomes_one_within_it():
+    """Correlated columns, one value ten ranges away: the way back is found, and ends among training values."""
+    draw = np.random.default_rng(5)
+    load = draw.normal(size=600)
+    x = np.c_[62.5 + 4 * load, 3.1 + 0.4 * load, 1450 + 60 * load] + draw.normal(size=(600, 3)) * [0.8, 0.1, 15]
+    detector = NRFDetector(random_state=0).fit(x)
+    row = x[:1].copy()
+    row[0, 1] = 31.4
+    reader, field = detector.fitted_.reader, explain_module._Field(detector.fitted_)
+    encoded = reader.encoded(explain_module.given_rows(reader.encoder, reader.prepared(row)).frame)
+    begun, (low, high) = field.climb(encoded, 9.0, 0), field.replicas.bounds
+    seen = field.replicas.seen(begun)
+    assert ((low <= seen) & (seen <= high)).all()
+    assert field.values(begun) > field.values(encoded)
+    (found,) = detector.explain(row)
+    assert found.reached
+    change = found.changes[0]
+    assert change.feature == "x1"
+    assert x[:, 1].min() <= change.typical <= x[:, 1].max()
+
+
 def test_novelties_row_by_row():
     table = pd.DataFrame({"size": [1.0, 2.5, 4.0], "kind": ["a", "b", "a"], "ok": [True, False, True], "same": 3})
     with warnings.catch_warnings():

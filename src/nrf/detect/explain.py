@@ -295,9 +295,11 @@ class _Field:
     def climb(self, rows: Tensor, target: float, max_steps: int) -> Tensor:
         """Pull rows up the potential with momentum and without noise, each until it reaches the target.
 
-        A step that lands lower is undone and the row's step size halved, so that a row never gets worse.
+        A step that lands lower is undone and the row's step size halved, so that a row never gets worse. Values far
+        beyond the range of training are brought to its edge first, if that is higher: where they are, hardly any slope
+        leads back.
         """
-        x, best = rows.clone(), self.values(rows)
+        x, best = self._from_the_edge(rows)
         velocity = torch.zeros_like(x)
         shape = (-1, *(1,) * (x.ndim - 1))
         size = torch.full((len(x),), float(self.step_size), device=x.device, dtype=x.dtype)
@@ -314,6 +316,21 @@ class _Field:
             velocity = torch.where(better.reshape(shape), velocity, torch.zeros_like(velocity))
             size = torch.where(better, size * 1.1, size * 0.5).clamp(1e-5, 10.0)
         return x
+
+    def _from_the_edge(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Rows with the values that are beyond the range of training at its edge, where that is higher; potentials."""
+        x, best, replicas = rows.clone(), self.values(rows), self.replicas
+        if replicas.novelty_columns:
+            seen, (low, high) = replicas.seen(rows), replicas.bounds.to(rows)
+            inside = seen.clamp(low, high)
+            outside = (inside != seen).any(1)
+            if outside.any():
+                at_edge = rows.clone()
+                at_edge[:, replicas._seen] = inside
+                values = self.values(at_edge)
+                better = outside & (values > best)
+                x, best = torch.where(better[:, None], at_edge, x), torch.where(better, values, best)
+        return x, best
 
     def _possible(self, rows: Tensor, before: Tensor) -> Tensor:
         """Rows with no novelty below 0, and no value further beyond the range of training than it was before.
