@@ -504,6 +504,7 @@ def test_score_mistakes(fails, data, model, tmp_path):
     assert "not there at fit: 'extra'; leave them out with --drop" in message
     assert "must end in .csv or .parquet" in fails("detect", "score", model, source, "--out", tmp_path / "s.txt", *drop)
     assert "is no saved detector" in fails("detect", "score", tmp_path, source, "--out", out, *drop)
+    assert "give MODEL first, then DATA" in fails("detect", "score", source, model, "--out", out)
     assert "does not exist" in fails("detect", "score", model, tmp_path / "no.csv", "--out", out)
     assert "is the input" in fails("detect", "score", model, source, "--out", source, *drop)
     assert "between 0 and 1" in fails("detect", "score", model, source, "--out", out, "--fdr", "1.5", *drop)

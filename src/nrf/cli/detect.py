@@ -236,6 +236,8 @@ def score(
     if top < 0:
         raise InputError(f"--top must be 0 or more, got {top}")
     if data.is_dir():
+        if model.is_file():
+            raise InputError(f"{data} is a directory and {model} a file: give MODEL first, then DATA")
         if fdr is not None or top or csv != AS_KNOWN:
             raise InputError("--fdr, --top and how a CSV file is written go with one file, not with a directory")
         return score_folder(model, data, out, engine, drop, ids, device)

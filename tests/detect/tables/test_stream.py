@@ -516,7 +516,7 @@ def test_reading_may_end_early(detector, tmp_path, small_blocks):
 def test_missing_and_extra_columns(detector, tmp_path):
     data = table()
     source = write(data.drop_columns(["count", "city"]), tmp_path / "x.csv")
-    with pytest.raises(SchemaError, match="columns missing: 'count', 'city'"):
+    with pytest.raises(SchemaError, match="columns missing: 'count', 'city'; add them, or fit again without"):
         score_stream(detector, source, tmp_path / "s.csv")
     source = write(data.append_column("y", pa.array([1] * N)), tmp_path / "x.parquet")
     with pytest.raises(SchemaError, match="not there at fit: 'y'; leave them out with --drop"):

@@ -309,7 +309,8 @@ def found_columns(
             f"{path}: has {len(there)} columns, the detector was fitted on {len(schema.columns)}; "
             "give the same ones in the same order, and leave others out with --drop"
         )
-    wrong = [f"columns missing: {listed_names(match.missing)}"] if match.missing else []
+    absent = f"columns missing: {listed_names(match.missing)}; add them, or fit again without them"
+    wrong = [absent] if match.missing else []
     if match.extra:
         wrong.append(f"columns that were not there at fit: {listed_names(match.extra)}; leave them out with --drop")
     if wrong:

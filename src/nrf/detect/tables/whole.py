@@ -82,7 +82,8 @@ def _whole(
     others = {*drop, *copied, *known.names, *([] if label is None else [label])}
     missing = [name for name in needed if name not in names or name in drop]
     extra = [name for name in names if name not in needed and name not in others]
-    wrong = [f"columns missing: {listed_names(missing)}"] if missing else []
+    absent = f"columns missing: {listed_names(missing)}; add them, or fit again without them"
+    wrong = [absent] if missing else []
     if extra:
         wrong.append(f"columns that were not there at fit: {listed_names(extra)}; leave them out with --drop")
     if wrong:
