@@ -1,7 +1,7 @@
 """# Drift
 
 A pump's vibration creeps up, so slowly that single rows still pass. `DriftMonitor` gathers evidence over the
-whole stream. If nothing changes, the probability that it ever raises an alarm is at most 1 %, however long the stream
+whole stream. If nothing changes, the probability that it ever raises an alarm is at most `1 %`, however long the stream
 is. Look at which line crosses the alarm level, and when.
 """
 

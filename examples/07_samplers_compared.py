@@ -28,7 +28,7 @@ out = parser.parse_known_args()[0].out  # a notebook has arguments of its own
 # %%
 # ## A target
 # A potential is any function of rows, and `PotentialTarget` gives samplers its value and gradient. This one has
-# standard deviations 3 along one diagonal and 0.3 along the other.
+# standard deviations `3` along one diagonal and `0.3` along the other.
 
 axes = torch.tensor([[1.0, 1.0], [-1.0, 1.0]]) / 2**0.5  # one direction in each row
 deviations = torch.tensor([3.0, 0.3])
@@ -80,7 +80,7 @@ for name, sampler in samplers.items():
 # %%
 # ## What a longer step does to the distribution
 # Chains start at exact draws and take 80 steps of each size. The variance of the narrow direction, divided by the true
-# one, shows the bias of the step size; chains of SGLD diverge from a step size of 2 · 0.3² = 0.18 on.
+# one, shows the bias of the step size; chains of SGLD diverge from a step size of `2 · 0.3² = 0.18` on.
 
 sizes = np.array([0.0025, 0.005, 0.01, 0.02, 0.04, 0.08, 0.12])
 biases: dict[str, list[float]] = {name: [] for name in samplers}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shutil
 from dataclasses import replace
@@ -78,37 +79,62 @@ def test_a_page_with_other_numbers_than_its_benchmark_is_noticed(copied, page, n
 
 NOT_TYPED = re.compile(
     r"<!-- table: .*?<!-- end -->|<!-- value: .*?<!-- /value -->"  # made from records
-    r"|^```.*?^```|^~~~.*?^~~~|`[^`]*`|\$\$.*?\$\$|\$[^$\n]*\$"  # code, settings, closed forms
-    r"|\]\([^)]*\)|<[^>]*>"  # links
+    r"|^```.*?^```|^~~~.*?^~~~|`[^`\n]*`|\$\$.*?\$\$|\$[^$\n]*\$"  # code, settings, closed forms
+    r"|\]\([^)]*\)|<[!/a-zA-Z][^>\n]*>"  # links
     r"|\b\d+\.\d+\.\d+\b|(?:Python|version|until|since) \d+\.\d+|95 % interval|Apache-2.0",
     re.DOTALL | re.MULTILINE,
 )
+_TIME = r"(?:seconds?|minutes?|hours?|days?|weeks?|months?)"
+_SIZE = r"[kK]i?B|[MGT]i?B"
 MEASURED = re.compile(
-    r"\d\.\d|±|\d\s?%|\d\s(?:percent|ms|s|MB|MiB|GB|GiB|seconds|minutes|hours|CPU-\w+|core-hours|nats|points)\b"
+    r"\d\.\d|±|\d\s?%"
+    rf"|\d\s(?:percent|per cent|µs|ms|s|{_SIZE}|{_TIME}|CPU-\w+|core-hours|GFLOP\S*|nats?|points?(?! of))\b"
+    rf"|\d\s(?:(?!miles\b)[\w-]+\s)?(?:per|an?)\s(?:CPU-)?{_TIME}\b|\d\s?(?:×|times)\s(?:as|the|more|less|faster|slower|longer)\b"
+    r"|\d\s(?:out\s)?of\s(?:the\s)?\d|\b(?:AUROC|F1|[Aa]ccuracy|[Pp]recision|[Rr]ecall|KL)\s(?:of|is|was)\s\d"
 )
+
+
+def typed_by_hand(name: str, text: str) -> list[str]:
+    """Lines with a number that looks measured and stands neither in a table or value of a record nor in code."""
+    rest = NOT_TYPED.sub(lambda found: "\n" * found[0].count("\n"), text)
+    return [f"{name}:{i}: {line}" for i, line in enumerate(rest.splitlines(), 1) if MEASURED.search(line)]
 
 
 @pytest.mark.parametrize("page", [*PAGES, CHANGELOG], ids=lambda path: path.name)
 def test_no_measured_number_is_typed_by_hand(page):
     """Settings, definitions and closed forms stand in code marks or are mathematics; what was measured, in a record."""
-    text = NOT_TYPED.sub(lambda found: "\n" * found[0].count("\n"), page.read_text())
-    found = [f"{page.name}:{i}: {line}" for i, line in enumerate(text.splitlines(), 1) if MEASURED.search(line)]
-    assert found == []
+    assert typed_by_hand(page.name, page.read_text()) == []
+
+
+@pytest.mark.parametrize("script", sorted((RESULTS.parent / "examples").glob("*.py")), ids=lambda path: path.name)
+def test_no_measured_number_is_typed_into_the_text_of_an_example(script):
+    """The site shows a script's docstring and the comments below its ``# %%`` as text."""
+    code = script.read_text()
+    heads = re.findall(r"^# %%\n((?:#.*\n)*)", code, flags=re.MULTILINE)
+    assert heads
+    text = "\n".join([ast.get_docstring(ast.parse(code)) or "", *(re.sub("^# ?", "", h, flags=re.M) for h in heads)])
+    assert typed_by_hand(script.name, text) == []
 
 
 @pytest.mark.parametrize(
     ("typed", "noticed"),
     [
         ("an AUROC of 0.91", True),
+        ("an AUROC of 91", True),
         ("in 3 minutes", True),
+        ("in 1 hour", True),
         ("91 % of them", True),
+        ("scores 4,975 rows per second", True),
+        ("12 times faster, 3 × as fast", True),
+        ("in 16 of 20 runs", True),
+        ("a < 2, which has 0.91, and b > 3", True),
         ("steps of `0.01`, version 0.1.0, $x = 0.1$", False),
         ("has <!-- value: gmm; a; b -->0.91<!-- /value -->", False),
-        ("32 modes in two dimensions", False),
+        ("32 modes in two dimensions, 8×8 pixels, 5,000 images", False),
     ],
 )
 def test_what_counts_as_measured(typed, noticed):
-    assert bool(MEASURED.search(NOT_TYPED.sub("", typed))) == noticed
+    assert bool(typed_by_hand("page", typed)) == noticed
 
 
 def test_single_numbers_are_those_of_the_records(tmp_path):
