@@ -130,7 +130,7 @@ def kddcup(records: Records) -> Table:
     lines = [
         [f"NRFDetector, {detector.n} splits", detector.text(), "no epochs"],
         scripts(ARRAY, "released array: SGLD / SGHMC"),
-        scripts("released", "our columns, old start of weight norm: SGLD / SGHMC"),
+        scripts("released", "our columns, older initialisation of weight norm: SGLD / SGHMC"),
         ["the paper's inclusive-NRF: SGLD / SGHMC", "", quoted],
         [f"1-NN / DSEBM-e / OC-SVM / DAGMM, {compared[0].n} splits", means(compared), ""],
         ["untrained potential, the control", f1("untrained potential", None, None).text(), ""],
