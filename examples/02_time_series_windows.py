@@ -62,8 +62,8 @@ print(f"rows of faults have {bar[is_fault].min():.2f} to {bar[is_fault].max():.2
 
 # %%
 # ## Two detectors
-# A window holds 16 rows, `1.6` seconds. Windows overlap, so the rows to calibrate on are held out as one stretch of time.
-# The score of a row is the mean over the windows that contain it, so a fault also affects the rows next to it.
+# A window holds 16 rows, `1.6` seconds. Windows overlap, so the rows to calibrate on are held out as one stretch of
+# time. The score of a row is the mean over the windows that contain it, so a fault also affects the rows next to it.
 
 alone = NRFDetector(false_alarm_rate=0.01, random_state=0).fit(train[["bar"]])
 windows = NRFDetector(false_alarm_rate=0.01, random_state=0, features=Windows(16, time="seconds")).fit(train)

@@ -134,7 +134,9 @@ class GenerationConfig:
 
 
 CONFIGS = {
-    "cifar10-generation": GenerationConfig(GENERATION, Size(width=16, iterations=100_000, minutes=4.0, every=1500, bfloat16=True)),
+    "cifar10-generation": GenerationConfig(
+        GENERATION, Size(width=16, iterations=100_000, minutes=4.0, every=1500, bfloat16=True)
+    ),
     "ablation": GenerationConfig(
         ABLATION, Size(width=16, iterations=1000, batch_size=32, final_samples=0, ema_decay=0.99)
     ),
