@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -36,6 +38,15 @@ def test_it_learns_and_repeats(splits):
     again, _ = train_classifier(splits, TINY, quiet=True)
     images = torch.from_numpy(splits.test[:5])
     assert all((a == b).all() for a, b in zip(network(images), again(images), strict=True))
+
+
+def test_it_learns_in_16_bits(splits):
+    halved = replace(TINY, training=replace(TINY.training, precision="bfloat16"))
+    network, right = train_classifier(splits, halved, quiet=True)
+    assert right > 0.9
+    whole, _ = train_classifier(splits, TINY, quiet=True)
+    assert not torch.equal(network.head.weight, whole.head.weight)
+    assert network.head.weight.dtype == torch.float32
 
 
 def test_it_is_trained_once_and_a_poor_one_is_not_kept(splits, tmp_path, monkeypatch):

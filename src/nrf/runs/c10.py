@@ -54,14 +54,20 @@ def accuracy(network: Classifier, images: Tensor, labels: np.ndarray) -> float:
     return float((found.numpy() == labels).mean())
 
 
+C10 = ClassifierConfig(training=ClassifierTraining(precision="bfloat16"))
+
+
 def c10_classifier(folder: Path | str | None = None, *, quiet: bool = False) -> Classifier:
-    """The classifier from the cache folder; trained first if it is not there (half an hour on two cores).
+    """The classifier from the cache folder; trained first if it is not there.
+
+    Products are in 16 bits, which takes ten minutes or so of one core that has instructions for them, and longer
+    elsewhere.
 
     Args:
         folder: In place of the cache folder.
         quiet: No progress bar.
     """
-    return _kept(FILE, ClassifierConfig(), LEAST_ACCURACY, lambda: resolve("cifar10"), folder, quiet=quiet)
+    return _kept(FILE, C10, LEAST_ACCURACY, lambda: resolve("cifar10"), folder, quiet=quiet)
 
 
 MNIST = ClassifierConfig(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -35,6 +36,8 @@ class ClassifierTraining:
     """Largest random shift in each direction, in pixels."""
     flip: bool = True
     """Mirror images, left to right, at random."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """Arithmetic of the products; weights and sums stay in 32 bits."""
 
 
 Batch = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -76,8 +79,9 @@ def fit_classifier(
         for step in range(total):
             rows = batches.at(step)
             batch, labels = labelled(augmented(images[rows], training.shift, training.flip, rng), rows)
-            _, logits = network(batch.contiguous(memory_format=torch.channels_last))
-            loss = nn.functional.cross_entropy(logits, labels, label_smoothing=training.smoothing)
+            with torch.autocast(batch.device.type, torch.bfloat16, enabled=training.precision == "bfloat16"):
+                _, logits = network(batch.contiguous(memory_format=torch.channels_last))
+            loss = nn.functional.cross_entropy(logits.float(), labels, label_smoothing=training.smoothing)
             for group in optimizer.param_groups:
                 group["lr"] = training.peak_rate * _cycle(step / total)
             optimizer.zero_grad(set_to_none=True)
