@@ -63,7 +63,7 @@ def test_the_papers_own_methods_in_the_scripts_setting_have_the_papers_length():
         wanted = 3000 if method.setting == "levels" else wanted
         wanted = 32_000 if (method.name, method.setting) == ("WGAN-GP", TUNED) else wanted  # five updates of its critic
         assert method.preset.train.iterations == wanted
-        assert method.preset.replicas == (3 if method.setting == WHOLE else 10)
+        assert method.preset.replicas == {WHOLE: 3, TUNED: 5}.get(method.setting, 10)
 
 
 def test_the_tuned_wgan_gp_has_the_critic_of_its_paper():

@@ -80,6 +80,8 @@ class GMMConfig:
     """In the setting of the scripts' own length."""
     script_replicas: int = 3
     """Models in that setting."""
+    tuned_replicas: int = 5
+    """Models of each method with rates that were looked for."""
     search_iterations: int = 20_000
     """Of each model in the search for rates; updates of the critic where it has several per iteration."""
     draws: int = 100
@@ -95,6 +97,7 @@ QUICK = GMMConfig(
     levels_iterations=10,
     script_iterations=20,
     script_replicas=1,
+    tuned_replicas=2,
     search_iterations=10,
     draws=2,
     grid_side=60,
@@ -172,7 +175,7 @@ def _tuned(config: GMMConfig) -> list[Method]:
     found = []
     for name in ("GAN", "WGAN-GP", "exclusive-NRF"):
         preset = _sized(config, TUNED, name, presets[name])
-        search = Search(RATES, min(2, config.replicas), config.search_iterations // _critic_steps(preset))
+        search = Search(RATES, min(2, config.tuned_replicas), config.search_iterations // _critic_steps(preset))
         found.append(Method(name, TUNED, with_rate(preset, search.rates[0]), search))
     return found
 
@@ -196,7 +199,7 @@ def _sized(config: GMMConfig, setting: str, name: str, preset: Preset) -> Preset
     # As many updates of a critic as others have iterations.
     iterations = lengths.get(name, by_setting.get(setting, config.iterations)) // _critic_steps(preset)
     length = replace(preset.train, iterations=iterations, log_every=min(1000, iterations), checkpoint_every=4000)
-    replicas = config.script_replicas if setting == WHOLE else config.replicas
+    replicas = {WHOLE: config.script_replicas, TUNED: config.tuned_replicas}.get(setting, config.replicas)
     return replace(preset, replicas=replicas, train=length)
 
 

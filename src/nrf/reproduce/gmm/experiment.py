@@ -195,7 +195,8 @@ def oracle_rows(config: GMMConfig) -> list[Row]:
 def _sample_section(config: GMMConfig, found: Sequence[Method], rows: Sequence[Row], results: Results) -> Section:
     table = _sample_table(found, rows, results)
     text = (
-        f"{DRAW_SIZE} independent samples at a time, {config.draws} times, mean ± SD over {config.replicas} models, "
+        f"{DRAW_SIZE} independent samples at a time, {config.draws} times, mean ± SD over {config.replicas} models "
+        f"(`{TUNED}` {config.tuned_replicas}, `{WHOLE}` {config.script_replicas}), "
         f"each with codes and noise of its own; at most {MOST_COVERED:.2f} modes can be expected. Settings: "
         "those of the text, of the released scripts, our best, and noise levels; the oracle redraws the training data. "
         "`tuned` has the scripts' networks with learning rates that held-out points chose. "

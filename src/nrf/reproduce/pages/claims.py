@@ -11,6 +11,7 @@ from nrf.reproduce.kddcup.experiment import ARRAY, MOMENTUM_GAIN
 from nrf.reproduce.pages.image_claims import by_class, detection, generation
 from nrf.reproduce.pages.records import Records, Rows
 from nrf.reproduce.pages.verdicts import ClaimLine, Difference, claim_line, fewer, not_run, verdict
+from nrf.reproduce.runner.record import Row
 from nrf.reproduce.runner.report import Table
 
 MODES, REALISTIC = "covered modes", "realistic ratio"
@@ -50,8 +51,13 @@ def _generators(rows: Rows) -> Iterator[ClaimLine]:
                 yield not_run(claim, where, "gmm")
                 continue
             smaller = _shorter(rows, "inclusive-NRF", ours) or _shorter(rows, other, theirs)
-            what = f"covered modes, {one.n} models each"
+            what = f"covered modes, {_models(one, two)}"
             yield claim_line(claim, where, Difference.between(one, two), what, "+.2f", smaller=smaller)
+
+
+def _models(one: Row, two: Row) -> str:
+    """How many models the two sides of a comparison have."""
+    return f"{one.n} models each" if one.n == two.n else f"{one.n} and {two.n} models"
 
 
 def _revision(rows: Rows) -> Iterator[ClaimLine]:
@@ -92,7 +98,7 @@ def _likelihood(rows: Rows) -> Iterator[ClaimLine]:
             yield not_run(claim, where, "gmm")
             continue
         length = rows.get(other, "iterations", preset="released").mean
-        what = f"nats per held-out point, {pair[0].n} models each"
+        what = f"nats per held-out point, {_models(pair[0], pair[1])}"
         what += f", {other} after {length:,.0f} iterations" if length < LENGTH else ""
         smaller = length < LENGTH or _shorter(rows, "inclusive-NRF", "released")
         yield claim_line(claim, where, Difference.between(pair[0], pair[1]), what, "+.2f", smaller=smaller)
