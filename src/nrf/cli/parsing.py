@@ -56,7 +56,7 @@ def in_new_names(arguments: list[str], renamed: Mapping[str, str]) -> list[str]:
 
 def parse(function: Callable[..., int], arguments: list[str], prog: str, *config: Any) -> Callable[[], int]:
     """Parse the arguments now and call the function later, so that errors in them do not mix with its output."""
-    deferred = tyro.conf.configure(tyro.conf.FlagCreatePairsOff)(_deferred(function))
+    deferred = tyro.conf.configure(tyro.conf.FlagCreatePairsOff, tyro.conf.DisallowNone)(_deferred(function))
     return in_one_line(lambda: tyro.cli(deferred, args=arguments, prog=prog, config=config), prog)
 
 
