@@ -132,6 +132,27 @@ def test_quality_of_a_run_from_the_shell(invented, tmp_path, monkeypatch, capsys
     assert "does not exist" in capsys.readouterr().err
 
 
+def test_a_run_ends_by_processor_time_and_scoring_is_not_counted(invented, tmp_path, monkeypatch):
+    now = [0.0]
+    real_scores, real_update = generation_runs._scores, Trainer._update
+
+    def scores(*args):
+        now[0] += 1000
+        return real_scores(*args)
+
+    def update(*args, **kwargs):
+        now[0] += 7
+        return real_update(*args, **kwargs)
+
+    monkeypatch.setattr(generation_runs.time, "process_time", lambda: now[0])
+    monkeypatch.setattr(generation_runs, "_scores", scores)
+    monkeypatch.setattr(Trainer, "_update", update)
+    quick = Generation("cifar10-generation").quick
+    size, line = replace(quick.size, iterations=9, every=2, minutes=20 / 60), quick.lines[1]
+    found = generation_runs.run_cell(sized(size, line), kinds_of(line), size, None, tmp_path / "run")
+    assert [(point["step"], point["seconds"]) for point in found["curve"]] == [(2, 14), (3, 21)]
+
+
 def test_what_is_no_experiment_of_images_takes_no_weights(tmp_path):
     options = Options(tmp_path, tmp_path, quick=True, quiet=True, inception_weights=tmp_path / "w.pth")
     with pytest.raises(InputError, match="has no inception weights to set"):
