@@ -1,4 +1,4 @@
-"""Generation, ablation and interpolation on invented images; pictures of samples; arithmetic and order of memory."""
+"""Generation and interpolation on invented images; pictures of samples; arithmetic and order of memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from nrf.learners import InclusiveConfig, SNGANConfig, WGANGPConfig
 from nrf.networks.classifier import Classifier
 from nrf.reproduce.generation import cells as generation_runs
 from nrf.reproduce.generation import interpolation
-from nrf.reproduce.generation.cells import CONFIGS, KINDS, GenerationConfig, kinds_of, sized
+from nrf.reproduce.generation.cells import CONFIGS, KINDS, kinds_of, sized
 from nrf.reproduce.generation.experiment import AGAINST_SNGAN, Generation
 from nrf.reproduce.generation.interpolation import Interpolation
 from nrf.reproduce.runner.run import Options, reproduce
@@ -70,8 +70,8 @@ def test_the_experiment_makes_its_table_curves_and_grids(invented, tmp_path, nam
 
 def test_inception_scores_at_the_end_are_over_ten_draws_of_5000():
     """The paper: "generate 5000 images 10 times and compute the average inception score and the standard deviation"."""
-    for name in ("cifar10-generation", "ablation"):
-        assert (CONFIGS[name].size.draws, CONFIGS[name].size.samples) == (10, 5000)
+    size = CONFIGS["cifar10-generation"].size
+    assert (size.draws, size.samples) == (10, 5000)
 
 
 def test_methods_that_are_compared_at_equal_time_have_three_seeds():
@@ -180,7 +180,7 @@ def test_a_run_ends_when_its_time_is_over(invented, tmp_path):
 
 
 def test_a_run_is_measured_every_so_often_and_at_its_end(invented, tmp_path):
-    quick = Generation("ablation").quick
+    quick = Generation("generation-rates").quick
     size = replace(quick.size, iterations=5)
     found = generation_runs.run_cell(sized(size, quick.lines[0]), KINDS, size, None, tmp_path)
     assert [point["step"] for point in found["curve"]] == [2, 4, 5]
@@ -196,7 +196,6 @@ def test_lines_share_networks_and_differ_in_the_method(name):
     learners = {type(preset.learner) for preset in presets.values()}
     wanted = {
         "cifar10-generation": {InclusiveConfig, SNGANConfig, WGANGPConfig},
-        "ablation": {InclusiveConfig},
         "generation-rates": {InclusiveConfig, SNGANConfig},
     }
     assert learners == wanted[name]
@@ -215,23 +214,20 @@ def test_rates_are_those_of_the_line_and_chosen_without_the_test_images(invented
     assert np.array_equal(splits.test_labels, whole.train_labels[80:])
 
 
-def test_precision_is_of_the_experiment():
-    lengths = {
-        name: sized(CONFIGS[name].size, CONFIGS[name].lines[0]).train for name in ("ablation", "generation-rates")
-    }
-    assert {name: (train.precision, train.channels_last) for name, train in lengths.items()} == {
-        "ablation": ("float32", False),
-        "generation-rates": ("bfloat16", True),
-    }
+@pytest.mark.parametrize("half", [False, True])
+def test_precision_is_of_the_size(half):
+    config = CONFIGS["generation-rates"]
+    train = sized(replace(config.size, bfloat16=half), config.lines[0]).train
+    assert (train.precision, train.channels_last) == (("bfloat16", True) if half else ("float32", False))
 
 
-def test_the_released_ablation_is_without_noise():
-    for line in CONFIGS["ablation"].lines:
-        preset = find_preset(line.preset)
-        noisy = line.setting == "paper"
+@pytest.mark.parametrize(("sampler", "n"), [("sgld", 2), ("sgld", 5), ("sgld", 10), ("sghmc", 10)])
+def test_the_released_ablation_is_without_noise(sampler, n):
+    for noisy in (False, True):
+        preset = find_preset(f"cifar10-ablation-{sampler}-{n}{'' if noisy else '-released'}")
         assert (preset.generator.sigma > 0, preset.sampler.temperature > 0) == (noisy, noisy)
         assert preset.revision.target == ("joint" if noisy else "x")
-        assert f"L = {preset.revision.n_steps}" in line.method
+        assert preset.revision.n_steps == n
 
 
 def test_interpolation_is_trained_measured_and_drawn(tmp_path, monkeypatch):
@@ -340,4 +336,3 @@ def test_the_option_reaches_the_networks(monkeypatch):
 def test_sizes_are_checked():
     with pytest.raises(InputError, match="sample_every"):
         TrainConfig(iterations=1, sample_every=0)
-    assert isinstance(CONFIGS["ablation"], GenerationConfig)

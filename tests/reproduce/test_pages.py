@@ -41,7 +41,7 @@ def copied(tmp_path):
     for path in RESULTS.glob("*.json"):
         shutil.copy(path, tmp_path / "results")
     page = tmp_path / "docs" / "page.md"
-    page.write_text("Before.\n\n<!-- table: ablation -->\n| old |\n<!-- end -->\n\nAfter.\n")
+    page.write_text("Before.\n\n<!-- table: kddcup-ablation -->\n| old |\n<!-- end -->\n\nAfter.\n")
     return tmp_path
 
 
@@ -50,11 +50,11 @@ def test_another_number_in_a_record_is_another_table(copied, capsys):
     assert main(["reproduce", "--write-docs", "--results", str(results)]) == 0
     assert f"written: {page}" in capsys.readouterr().out
     before = page.read_text()
-    assert before.startswith("Before.\n\n<!-- table: ablation -->\n| revision | IS-c10: generation |")
+    assert before.startswith("Before.\n\n<!-- table: kddcup-ablation -->\n| change of `released`, SGLD |")
     assert before.endswith("|\n<!-- end -->\n\nAfter.\n")
     assert main(["reproduce", "--write-docs", "--results", str(results)]) == 0
     assert "all tables are those of the records" in capsys.readouterr().out
-    path = results / "ablation.json"
+    path = results / "kddcup-ablation.json"
     path.write_text(path.read_text().replace(str(Record.read(path).rows[0].mean), "1.999"))
     assert fill(before, Records(results)) != before
     assert write_pages(results) == [page]
@@ -175,9 +175,13 @@ def test_single_numbers_are_those_of_the_records(tmp_path):
 
 def test_what_is_wrong_with_a_page_is_named():
     records = Records(RESULTS)
-    with pytest.raises(InputError, match=r"x.md: there is no table 'ablatio'; did you mean ablation\?"):
-        fill("<!-- table: ablatio -->\n<!-- end -->", records, "x.md")
-    for text in ("<!-- table: ablation -->\n", "<!-- end -->", "<!-- table: a -->\n<!-- table: b -->\n<!-- end -->"):
+    with pytest.raises(InputError, match=r"x.md: there is no table 'kddcup-ablatio'; did you mean kddcup-ablation\?"):
+        fill("<!-- table: kddcup-ablatio -->\n<!-- end -->", records, "x.md")
+    for text in (
+        "<!-- table: kddcup-ablation -->\n",
+        "<!-- end -->",
+        "<!-- table: a -->\n<!-- table: b -->\n<!-- end -->",
+    ):
         with pytest.raises(InputError, match="needs an <!-- end --> of its own"):
             fill(text, records)
     assert main(["reproduce", "gmm", "--write-docs"]) == 2

@@ -261,7 +261,7 @@ def test_every_built_experiment_is_in_the_list():
 
 def test_states(tmp_path):
     assert state("sampler-study", tmp_path).startswith("not run")
-    assert state("ablation", tmp_path) == "not run; nrf reproduce ablation"
+    assert state("density", tmp_path) == "not run; nrf reproduce density"
     replace(RECORD, experiment="sampler-study").write(tmp_path / "sampler-study.json")
     assert state("sampler-study", tmp_path) == "1 rows, commit abc, 2 s"
 

@@ -41,8 +41,6 @@ class GenerationRunSpec:
     preset: str
     paper: tuple[float | None, float | None] = (None, None)
     """Inception score and FID of generated images in the paper's full run, by Inception."""
-    paper_revision: float | None = None
-    """The paper's inception score of revised images."""
     rates: tuple[float, float] | None = None
     """Learning rates of potential and generator, instead of those of the preset or the method."""
     step_size: float | None = None
@@ -68,16 +66,6 @@ GENERATION = (
     GenerationRunSpec("SNGAN", "", "cifar10-cnn", (7.58, 25.5)),
     GenerationRunSpec("inclusive-NRF", "paper", "cifar10-cnn", (7.54, 27.9)),
     GenerationRunSpec("WGAN-GP", "", "cifar10-cnn"),
-)
-ABLATION = (
-    GenerationRunSpec("SGLD, L = 2", "released", "cifar10-ablation-sgld-2-released"),
-    GenerationRunSpec("SGLD, L = 5", "released", "cifar10-ablation-sgld-5-released"),
-    GenerationRunSpec("SGLD, L = 10", "released", "cifar10-ablation-sgld-10-released"),
-    GenerationRunSpec("SGHMC, L = 10", "released", "cifar10-ablation-sghmc-10-released"),
-    GenerationRunSpec("SGLD, L = 2", "paper", "cifar10-ablation-sgld-2", (7.38, None), 7.43),
-    GenerationRunSpec("SGLD, L = 5", "paper", "cifar10-ablation-sgld-5", (7.45, None), 7.47),
-    GenerationRunSpec("SGLD, L = 10", "paper", "cifar10-ablation-sgld-10", (7.45, None), 7.48),
-    GenerationRunSpec("SGHMC, L = 10", "paper", "cifar10-ablation-sghmc-10", (7.47, None), 7.56),
 )
 RATES = (
     *(
@@ -138,9 +126,6 @@ class GenerationConfig:
 CONFIGS = {
     "cifar10-generation": GenerationConfig(
         GENERATION, Size(width=16, iterations=100_000, minutes=4.0, every=1500, bfloat16=True)
-    ),
-    "ablation": GenerationConfig(
-        ABLATION, Size(width=16, iterations=1000, batch_size=32, final_samples=0, ema_decay=0.99)
     ),
     "generation-rates": GenerationConfig(
         RATES,

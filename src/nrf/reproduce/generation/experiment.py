@@ -1,4 +1,4 @@
-"""CIFAR-10 generation: inclusive-NRF and GANs with the same networks and training time, and the paper's ablation.
+"""CIFAR-10 generation: inclusive-NRF and GANs with the same networks and training time.
 
 Runs are smaller than the paper's, and the report says so. The name of a score says which network it uses: scores by the
 project's own classifier have a suffix, and no number of the paper is put next to them.
@@ -25,7 +25,6 @@ from nrf.runs.trained import TrainedModel
 
 TITLES = {
     "cifar10-generation": "CIFAR-10 generation",
-    "ablation": "CIFAR-10: revision steps and samplers",
     "generation-rates": "CIFAR-10 generation: learning rates",
 }
 SIDE = 6
@@ -36,7 +35,7 @@ Found = dict[int, dict[str, Any]]
 
 
 class Generation(Experiment[GenerationConfig]):
-    """The experiments behind `nrf reproduce cifar10-generation`, `ablation` and `generation-rates`."""
+    """The experiments behind `nrf reproduce cifar10-generation` and `generation-rates`."""
 
     partial = True
     lead = (
@@ -128,10 +127,8 @@ def _rows(line: GenerationRunSpec, found: Sequence[Mapping[str, Any]]) -> Iterat
         if metric.endswith(" SD"):
             continue
         paper = None
-        if metric == "IS":  # by Inception alone
-            paper = line.paper[0] if kind == "generation" else line.paper_revision
-        elif metric == "FID" and kind == "generation":
-            paper = line.paper[1]
+        if kind == "generation" and metric in ("IS", "FID"):  # by Inception alone
+            paper = line.paper[metric == "FID"]
         values = [result["final"][name] for result in found]
         row = Row.of(values, line.method, metric, preset=preset, case=kind, paper=(paper, None))
         yield replace(row, sd=first.get(f"{name} SD")) if row.n == 1 else row

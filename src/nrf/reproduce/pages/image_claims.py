@@ -6,15 +6,20 @@ from collections.abc import Iterator
 
 from nrf.reproduce.generation.experiment import AGAINST_SNGAN
 from nrf.reproduce.generation.mnist import REVISION, SCORES
+from nrf.reproduce.generation.mnist_cells import LINES
 from nrf.reproduce.one_class.paper import NAMES
 from nrf.reproduce.pages.records import Records, Rows
 from nrf.reproduce.pages.verdicts import NOT, SMALLER, ClaimLine, Difference, claim_line, fewer, not_run, verdict
 from nrf.reproduce.runner.record import Row
 
+_QUOTED = {line.method: line.paper for line in LINES if line.paper is not None}
+_TWO, _TEN, _MOMENTUM = (_QUOTED[name] for name in ("SGLD, L = 2", "SGLD, L = 10", "SGHMC, L = 10"))
 MNIST = {
-    REVISION: "Revised images are better than generated ones (the paper's IS: 7.48 and 7.45).",
-    "L = 10 − L = 2, SGLD": "More steps in training make better images (IS 7.45 with L = 10, 7.38 with L = 2).",
-    "SGHMC − SGLD, L = 10": "SGHMC generates better images than SGLD (IS 7.47 and 7.45, revised 7.56 and 7.48).",
+    REVISION: f"Revised images are better than generated ones (the paper's IS: {_TEN[1]} and {_TEN[0]}).",
+    "L = 10 − L = 2, SGLD": "More steps in training make better images "
+    f"(IS {_TEN[0]} with L = 10, {_TWO[0]} with L = 2).",
+    "SGHMC − SGLD, L = 10": "SGHMC generates better images than SGLD "
+    f"(IS {_MOMENTUM[0]} and {_TEN[0]}, revised {_MOMENTUM[1]} and {_TEN[1]}).",
 }
 """Claims by the name of the difference in the record."""
 COST = 35 / 22

@@ -146,21 +146,6 @@ def _scores_of(distance: Row, rows: Rows, best: float) -> list[str]:
     ]
 
 
-def ablation(records: Records) -> Table:
-    """Generation against revision."""
-    rows = records.rows("ablation")
-    lines = []
-    for method in rows.methods("IS-c10"):
-        found = [
-            rows.get(method, metric, preset="released", case=kind).text(form)
-            for metric, form in (("IS-c10", ".3f"), ("FID-c10", ".2f"))
-            for kind in ("generation", "revision")
-        ]
-        lines.append([method, *found])
-    header = [f"{metric}: {kind}" for metric in ("IS-c10", "FID-c10") for kind in ("generation", "revision")]
-    return Table(["revision", *header], lines)
-
-
 def densities(records: Records) -> Table:
     """Likelihoods of every density that is known."""
     rows = records.rows("density").all
@@ -200,7 +185,6 @@ TABLES: dict[str, Callable[[Records], Table]] = {
     "sampler-study, effective samples": effective_samples,
     "gmm, learners": learners,
     "cifar10-generation, all scores": generation,
-    "ablation": ablation,
     "density, likelihoods": densities,
     "density, plane": densities_in_the_plane,
     "density, columns": densities_in_more_columns,
