@@ -19,7 +19,7 @@ from nrf.reproduce.gmm.experiment import BETTER_BY_REVISION
 from nrf.reproduce.kddcup.experiment import MOMENTUM_GAIN
 from nrf.reproduce.one_class.paper import NAMES
 from nrf.reproduce.pages import Records
-from nrf.reproduce.pages.claims import NEAR, claims
+from nrf.reproduce.pages.claims import NEAR, claims, claims_in_short
 from nrf.reproduce.pages.image_claims import COST, EVEN, MNIST, TIMED
 from nrf.reproduce.pages.verdicts import NOT, NOT_RUN, REPRODUCED, SMALLER, Difference, verdict
 from nrf.reproduce.runner.record import Record, Row
@@ -337,3 +337,30 @@ def test_quoted_numbers_are_not_ours(tmp_path):
     ]
     _write(tmp_path, "cifar10-one-class", *quoted)
     assert {line[2] for line in _find(tmp_path, "SGHMC detects", "one-class CIFAR-10")} == {NOT_RUN}
+
+
+def test_in_short_each_claim_has_one_line_and_counts_the_rest():
+    records = Records(RESULTS)
+    long, short = claims(records).rows, claims_in_short(records).rows
+    assert [line[0] for line in short] == list(dict.fromkeys(line[0] for line in long))
+    for claim, said, where, rest in short:
+        mine = [line for line in long if line[0] == claim]
+        run = [line for line in mine if line[2] != NOT_RUN]
+        first = run[0] if run else mine[0]
+        assert said == first[2]
+        assert where.startswith(first[1])
+        assert first[3] in where
+        assert 1 + sum(int(part.split()[0]) for part in rest.split(", ") if part) == len(mine)
+
+
+def test_in_short_a_comparison_that_was_not_run_is_never_put_before_one_that_was(tmp_path):
+    rows = [
+        Row(name, "covered modes", mean, 1.0, 10, preset="paper", case="generation, last weights")
+        for name, mean in (("inclusive-NRF", 27.0), ("GAN", 20.0))
+    ]
+    rows += [Row(name, "iterations", 200_000, preset="paper") for name in ("inclusive-NRF", "GAN")]
+    Record("gmm", "nrf", rows=rows).write(tmp_path / "gmm.json")
+    line = next(line for line in claims_in_short(Records(tmp_path)).rows if "than GAN" in line[0])
+    assert line[1:3] == [f"*{REPRODUCED}*", line[2]]
+    assert line[2].startswith("mixture, `paper`: +7.00")
+    assert line[3] == f"2 {NOT_RUN}"

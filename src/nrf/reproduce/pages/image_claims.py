@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nrf.reproduce.generation.experiment import AGAINST_SNGAN
-from nrf.reproduce.generation.mnist import REVISION, SCORES
+from nrf.reproduce.generation.mnist import REVISION, SCORES, STUDIED
 from nrf.reproduce.generation.mnist_cells import LINES
 from nrf.reproduce.one_class.paper import NAMES
 from nrf.reproduce.pages.records import Records, Rows
@@ -55,6 +55,7 @@ def _better(row: Row, difference: Difference) -> tuple[Difference, str]:
 def _mnist(rows: Rows) -> Iterator[ClaimLine]:
     for name, claim in MNIST.items():
         found = [row for row in rows.all if row.method == name and row.metric in SCORES]
+        found.sort(key=lambda row: row.case != STUDIED)  # the row whose scores the claim quotes comes first
         if not found:
             yield not_run(claim, "MNIST", "mnist-generation")
         for row in found:
