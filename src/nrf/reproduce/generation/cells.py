@@ -125,7 +125,7 @@ class GenerationConfig:
 
 CONFIGS = {
     "cifar10-generation": GenerationConfig(
-        GENERATION, Size(width=16, iterations=100_000, minutes=4.0, every=1500, bfloat16=True)
+        GENERATION, Size(width=16, iterations=100_000, minutes=3.0, every=600, bfloat16=True)
     ),
     "generation-rates": GenerationConfig(
         RATES,
