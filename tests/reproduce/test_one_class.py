@@ -78,7 +78,7 @@ def test_what_is_run_of_the_long_table_is_said():
         assert (mine.train.precision, theirs.train.precision) == ("bfloat16", "float32")
         assert (mine.sampler, mine.learner, mine.revision) == (theirs.sampler, theirs.learner, theirs.revision)
     short = {line.sampler: sized(mnist, line, 0, 0) for line in mnist.pairs if line.setting == "released, short"}
-    assert {name: preset.train.epochs for name, preset in short.items()} == {"SGLD": 8, "SGHMC": 8}
+    assert {name: preset.train.epochs for name, preset in short.items()} == {"SGLD": 5, "SGHMC": 5}
     assert list(cifar10.untrained) == ["untrained potential", "untrained potential, half width"]
     found = OneClass("cifar10-one-class").cells(cifar10, Path())
     full = {cell.place.label for cell in found if "full width" in cell.place.line}

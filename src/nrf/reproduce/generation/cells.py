@@ -62,7 +62,6 @@ SHORT = (4e-4, 4e-4)
 GENERATION = (
     GenerationRunSpec("inclusive-NRF", "best", "cifar10-cnn-released", rates=SHORT, seeds=3),
     GenerationRunSpec("SNGAN", "best", "cifar10-cnn", rates=SHORT, seeds=3),
-    GenerationRunSpec("inclusive-NRF", "released", "cifar10-cnn-released"),
     GenerationRunSpec("SNGAN", "", "cifar10-cnn", (7.58, 25.5)),
     GenerationRunSpec("inclusive-NRF", "paper", "cifar10-cnn", (7.54, 27.9)),
     GenerationRunSpec("WGAN-GP", "", "cifar10-cnn"),

@@ -151,10 +151,10 @@ quarter of the computation) for 3 of 100 epochs; and, on two classes, the full w
 iteration is the ten steps of the revision; in 16 bits they take a quarter of the time of 32, where the processor has
 instructions for them."""
 SHORT_DIGITS = tuple(
-    OneClassRunSpec("released, short", f"inclusive-NRF, {sampler}", f"mnist-{name}-released", epochs=8)
+    OneClassRunSpec("released, short", f"inclusive-NRF, {sampler}", f"mnist-{name}-released", epochs=5)
     for sampler, name in SAMPLERS.items()
 )
-"""Both samplers on every digit, for 8 of the scripts' 50 epochs."""
+"""Both samplers on every digit, for 5 of the scripts' 50 epochs."""
 CONFIGS = {
     "mnist-one-class": OneClassConfig(
         "mnist", (*_lines("mnist", BEST, 50, sghmc_seeds=3), *SHORT_DIGITS), searched=(2, 5, 8)

@@ -127,6 +127,18 @@ def generation(records: Records) -> Table:
     return Table(header, [_scores_of(row, rows, best) for row in distances])
 
 
+def generation_rates(records: Records) -> Table:
+    """Learning rates and steps of revision, by training images that were held out."""
+    rows = records.rows("generation-rates")
+    lines = []
+    for found in (row for row in rows.all if (row.metric, row.case) == ("FID-c10", "generation")):
+        revised = rows.find(found.method, "FID-c10", preset=found.preset, case="revision")
+        rates, _, step = (found.preset or "").partition(", ")
+        texts = [found.text(".2f"), "" if revised is None else revised.text(".2f")]
+        lines.append([found.method, rates, step or ("the script's step" if revised else ""), *texts])
+    return Table(["method", "rates of u and g", "revision", "FID-c10: generation", "FID-c10: revision"], lines)
+
+
 def _scores_of(distance: Row, rows: Rows, best: float) -> list[str]:
     method, setting, case = distance.method, distance.preset, distance.case
 
@@ -185,6 +197,7 @@ TABLES: dict[str, Callable[[Records], Table]] = {
     "sampler-study, effective samples": effective_samples,
     "gmm, learners": learners,
     "cifar10-generation, all scores": generation,
+    "generation-rates": generation_rates,
     "density, likelihoods": densities,
     "density, plane": densities_in_the_plane,
     "density, columns": densities_in_more_columns,
