@@ -60,7 +60,7 @@ class GenerationRunSpec:
 SHORT = (4e-4, 4e-4)
 """Learning rates for a short run: the best of those tried, for both methods (`nrf reproduce generation-rates`)."""
 STEP = 1.0
-"""Step of revision that is level with the script's there, and moves an image, which the script's does not."""
+"""Step of revision that is level with the script's there, and moves an image a little, which the script's does not."""
 GENERATION = (
     GenerationRunSpec("inclusive-NRF", "best", "cifar10-cnn-released", rates=SHORT, step_size=STEP, seeds=3),
     GenerationRunSpec("SNGAN", "best", "cifar10-cnn", rates=SHORT, seeds=3),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from nrf.reproduce.density import known
 from nrf.reproduce.density.experiment import THE_TRUTH, likelihoods
+from nrf.reproduce.generation.paired import between
 from nrf.reproduce.gmm.cells import LEVELS, METROPOLIS, TUNED, WHOLE
 from nrf.reproduce.gmm.experiment import DENSITY_METRICS
 from nrf.reproduce.pages.records import Records, Rows
@@ -127,6 +128,16 @@ def generation(records: Records) -> Table:
     return Table(header, [_scores_of(row, rows, best) for row in distances])
 
 
+def generation_differences(records: Records) -> Table:
+    """Revision less generation, and inclusive-NRF less SNGAN, seed by seed."""
+    rows = records.rows("cifar10-generation")
+    lines = []
+    for row in (row for row in rows.all if row.metric == "FID-c10" and row.case is None and row.n > 1):
+        inception = rows.get(row.method, "IS-c10", preset=row.preset)
+        lines.append([row.method, row.preset or "", str(row.n), between(inception), between(row)])
+    return Table(["difference", "setting", "seeds", "IS-c10", "FID-c10"], lines)
+
+
 def generation_rates(records: Records) -> Table:
     """Learning rates and steps of revision, by training images that were held out."""
     rows = records.rows("generation-rates")
@@ -197,6 +208,7 @@ TABLES: dict[str, Callable[[Records], Table]] = {
     "sampler-study, effective samples": effective_samples,
     "gmm, learners": learners,
     "cifar10-generation, all scores": generation,
+    "cifar10-generation, differences": generation_differences,
     "generation-rates": generation_rates,
     "density, likelihoods": densities,
     "density, plane": densities_in_the_plane,
