@@ -107,6 +107,29 @@ def test_the_reference_has_every_public_module_and_every_name_of_nrf_itself():
     assert "::: nrf.samplers.base" in hooks.reference_page("samplers")
 
 
+def test_a_name_is_described_once_on_a_page_of_the_reference():
+    page = _hooks().reference_page("samplers")
+    shown = re.search(r"::: nrf\.samplers\.base\n.*?members: (\[.*?\])", page, flags=re.DOTALL)
+    assert shown is not None
+    assert "FirstOrder" in shown[1]  # offered by nrf.samplers.base alone
+    assert "'Chain'" not in shown[1]  # offered by nrf.samplers, too
+
+
+def test_a_description_is_the_first_sentences_of_a_page():
+    described = _hooks().description
+    assert described('<pre>x</pre>\n<p><img src="a.png"></p><p>A <em>"b" &lt; c</em>. Of it:</p><p>More.</p>') == (
+        "A &quot;b&quot; &lt; c."
+    )
+    assert described("<p>Known up to a constant:</p>") == "Known up to a constant."
+    assert described(f"<p>Short. {'x' * 300}.</p>") == "Short."
+    assert described("<pre>x</pre>") == ""
+
+
+def test_a_value_and_its_deviation_are_one_word_in_a_cell():
+    changed = _hooks().on_page_content("<p>1 ± 2</p><td>1 ± 2 / 3 ± 4</td>")
+    assert changed == "<p>1 ± 2</p><td>1\u00a0±\u00a02 / 3\u00a0±\u00a04</td>"
+
+
 def test_the_command_page_has_every_command():
     from nrf.cli.detect import ACTIONS
     from nrf.cli.main import COMMANDS
@@ -114,6 +137,7 @@ def test_the_command_page_has_every_command():
     text = _hooks().command_page()
     for command in ("train", *COMMANDS, *(f"detect {action}" for action in ACTIONS)):
         assert f"\n## nrf {command}\n\n```text\nusage: nrf {command}" in text
+    assert [line for line in text.splitlines() if len(line) > 85 and "{sampler:" not in line] == []  # as wide as a page
 
 
 def test_the_readme_is_short_and_has_one_table_of_eight_rows():

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import threading
+from collections import Counter
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -73,6 +74,24 @@ def test_the_reference_describes_what_is_public(site):
         assert missing == [], name
     assert 'id="nrf.runs.trained.TrainedModel.log_density"' in page("runs")
     assert 'href="detect.html#nrf.detect.NRFDetector"' in page("index")
+
+
+def test_every_page_has_a_title_and_a_description_of_its_own(site):
+    pages = {path.relative_to(site).as_posix(): path.read_text() for path in site.rglob("*.html")}
+    del pages["404.html"]
+    for pattern in (r"<title>(.*?) - nrf</title>", r'<meta name="description" content="(.*?)"'):
+        found = {name: re.search(pattern, text) for name, text in pages.items()}
+        assert [name for name, match in found.items() if match is None] == []
+        counted = Counter(match[1] for match in found.values() if match is not None)
+        assert [text for text, n in counted.items() if n > 1] == []
+    assert "<title>Anomaly detection with neural random fields - nrf</title>" in pages["index.html"]
+
+
+def test_examples_and_results_of_docstrings_are_shown_as_such(site):
+    pages = {path.name: path.read_text() for path in (site / "reference").glob("*.html")}
+    assert [name for name, text in pages.items() if "<blockquote>" in text] == []  # from >>>
+    assert "sampling from the reference" in re.sub(r"\s+", " ", pages["runs.html"])  # one description, two lines
+    assert 'class="task-list' in (site / "contributing.html").read_text()
 
 
 class Quiet(SimpleHTTPRequestHandler):

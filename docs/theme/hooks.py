@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import html
 import importlib
 import io
 import os
 import re
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,15 @@ OUTSIDE = {
 """Pages of the site that lie in the checkout's root."""
 
 IMAGES = (".png", ".svg")
+
+HOME = "Anomaly detection with neural random fields"
+"""Title of the first page, whose heading is the name of the site."""
+
+LONGEST = 200
+"""Of a page's description, in characters."""
+
+WIDTH = 84
+"""Of the help of the commands, in characters: as much as a page shows without scrolling."""
 
 MODULES = {
     "detect": ("nrf.detect", "nrf.detect.directory", "nrf.detect.selection", "nrf.detect.explain", "nrf.detect.pyod"),
@@ -54,14 +65,38 @@ def _is_module(name: str) -> bool:
 
 
 def reference_page(name: str) -> str:
-    """Markdown that has mkdocstrings describe a public module."""
+    """Markdown that has mkdocstrings describe a public module, and each of its names once."""
     first, *others = MODULES.get(name, (f"nrf.{name}",))
+    own = str(first != f"nrf.{name}").lower()
     parts = [
         f"# nrf.{name}",
-        f"::: {first}\n    options:\n      show_root_heading: {str(first != f'nrf.{name}').lower()}",
+        f"::: {first}\n    options:\n      show_root_heading: {own}\n      show_root_toc_entry: {own}",
     ]
-    parts += [f"::: {module}\n    options:\n      show_root_full_path: true" for module in others]
+    there = getattr(importlib.import_module(first), "__all__", []) if others else []
+    for module in others:
+        names = _described(module)
+        left = [part for part in names if part not in there]
+        shown = "" if left == names else f"\n      members: {left}"
+        parts.append(f"::: {module}\n    options:\n      show_root_full_path: true{shown}")
     return "\n\n".join(parts) + "\n"
+
+
+def _described(module: str) -> list[str]:
+    """Public names with a docstring that a module defines itself."""
+    source = importlib.import_module(module).__file__ or ""
+    body = ast.parse(Path(source).read_text()).body
+    found = []
+    for node, after in zip(body, [*body[1:], ast.Pass()], strict=True):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            found += [node.name] if ast.get_docstring(node) else []
+        elif isinstance(node, (ast.Assign, ast.AnnAssign)) and _is_text(after):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            found += [target.id for target in targets if isinstance(target, ast.Name)]
+    return [name for name in found if not name.startswith("_")]
+
+
+def _is_text(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
 def reference_index() -> str:
@@ -84,7 +119,7 @@ def _summary(name: str) -> str:
 
 def command_page() -> str:
     """The help of every command, as it is printed."""
-    os.environ["COLUMNS"] = "100"
+    os.environ["COLUMNS"] = str(WIDTH)
     main = importlib.import_module("nrf.cli").main
     parts = ["# Command line", f"```text\n{_printed(main, [])}```"]
     actions = [f"detect {action}" for action in importlib.import_module("nrf.cli.detect").ACTIONS]
@@ -99,7 +134,14 @@ def _printed(main: Any, arguments: list[str]) -> str:
     shown = io.StringIO()
     with contextlib.redirect_stdout(shown), contextlib.suppress(SystemExit):
         main(arguments)
-    return re.sub(r"[ \t]+\n", "\n", shown.getvalue())
+    return "".join(f"{_wrapped(line.rstrip())}\n" for line in shown.getvalue().splitlines())
+
+
+def _wrapped(line: str) -> str:
+    """A paragraph of a help in lines; what is indented has been wrapped already."""
+    if line.startswith(" "):
+        return line
+    return textwrap.fill(line, WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
 def on_files(files: Any, config: Any) -> Any:
@@ -125,3 +167,33 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
     for name, source in OUTSIDE.items():
         markdown = markdown.replace(f"](../{source}", f"]({name}")
     return markdown.replace("](../results/", "](results/")
+
+
+def on_page_content(content: str, **_: Any) -> str:
+    """In a cell, a value and its deviation stay on one line."""
+    return re.sub(r"<td.*?</td>", lambda cell: cell[0].replace(" ± ", "\u00a0±\u00a0"), content, flags=re.DOTALL)
+
+
+def on_page_context(context: Any, page: Any, config: Any, **_: Any) -> Any:
+    """The page's own heading as its title, and its first words as its description."""
+    title = next((item.title for item in page.toc if item.level == 1), config.site_name)
+    page.meta.setdefault("title", HOME if title == config.site_name else title)
+    page.meta.setdefault("description", description(page.content or "") or config.site_description)
+    return context
+
+
+def description(content: str) -> str:
+    """The first sentences of a page, as an attribute of HTML.
+
+    Example:
+        >>> description("<pre>x</pre><p>A <em>field</em> is a density. Of these:</p><p>More.</p>")
+        'A field is a density.'
+    """
+    for paragraph in re.findall(r"<p>(.*?)</p>", content, flags=re.DOTALL):
+        text = " ".join(html.unescape(re.sub(r"<[^>]+>", "", paragraph)).split())
+        if text:
+            sentences = re.split(r"(?<=[.?!]) ", text)
+            while len(sentences) > 1 and (sentences[-1].endswith(":") or len(" ".join(sentences)) > LONGEST):
+                sentences.pop()
+            return html.escape(re.sub(r":$", ".", " ".join(sentences)))
+    return ""

@@ -25,8 +25,9 @@ def quality(
 ) -> int:
     """Score what a model of CIFAR-10 generates: inception score, Fréchet distance, precision and recall.
 
-    Without Inception's weights the features are those of a small classifier that the project trains once, about half
-    an hour on two cores, and keeps in its cache. Such scores carry the suffix -c10; compare them only with each other.
+    Without Inception's weights the features are those of a small classifier that the project trains once, in ten
+    minutes or more of one core, and keeps in its cache. Such scores carry the suffix -c10; compare them only with each
+    other.
 
     Example: nrf quality runs/cifar --draws 1 --out scores.json
 

@@ -1,4 +1,4 @@
-"""Datasets by name, checked by hash, as :class:`Splits`.
+"""Datasets by name, checked by hash, as ``Splits``.
 
 To add one: write a file beside the others that ends in a ``DATASET``, and add a line to ``DATASETS``. Several tables
 that belong together are a ``Collection``.
@@ -20,7 +20,7 @@ DATASETS: dict[str, Dataset] = {
     "kddcup99": kddcup99.DATASET,
     "kddcup99-released": kddcup99_released.DATASET,
 }
-"""Data sets by name."""
+"""Datasets by name."""
 
 COLLECTIONS: dict[str, Collection] = {"tables": real_tables.COLLECTION}
 """Collections of tables by name."""
