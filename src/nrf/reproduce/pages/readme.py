@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from nrf.reproduce.demo import INCLUSIVE, LENGTH, LEVELS
 from nrf.reproduce.gmm.cells import LEVELS as LEVELS_PRESETS
 from nrf.reproduce.kddcup.experiment import ARRAY
+from nrf.reproduce.one_class.matrix import SHORT_PAIRS
 from nrf.reproduce.one_class.paper import quoted_mean
 from nrf.reproduce.pages.records import Records, Rows, joined, means
 from nrf.reproduce.runner.record import Row, spread
 from nrf.reproduce.runner.report import Table
+from nrf.runs.presets import find_preset
 
 MODES, REALISTIC = "covered modes", "realistic ratio"
+PIXELS = "released, half width"
+"""The setting of the pairs on CIFAR-10's pixels that ran on every class."""
 
 
 def demo_mixture(records: Records) -> Table:
@@ -189,11 +193,28 @@ def cifar10(records: Records) -> Table:
             _oracle(rows),
         ],
         ["the same answers added up, no field, the control", f"{answers.mean:.1f}", ""],
+        *_pairs_on_pixels(rows),
         ["the paper's inclusive-NRF on pixels, SGLD / SGHMC (quoted)", "", quoted],
         ["1-NN / KDE / isolation forest / OC-SVM, on pixels", means(systems, ".1f"), ""],
     ]
     what = "one-class CIFAR-10 (`nrf reproduce cifar10-one-class`): mean AUROC of ten classes, percent"
     return Table([what, "last model", "best epoch on the test images, as published"], lines)
+
+
+def length_of_pairs() -> str:
+    """How much smaller and shorter those pairs are than the scripts'."""
+    line = next(line for line in SHORT_PAIRS if line.setting == PIXELS)
+    assert line.preset is not None
+    return f"half the width, {line.epochs} of {find_preset(line.preset).train.epochs} epochs"
+
+
+def _pairs_on_pixels(rows: Rows) -> Iterator[list[str]]:
+    """Mean AUROC of the narrower pairs, once they have run on every class."""
+    samplers = [f"inclusive-NRF, {sampler}" for sampler in ("SGLD", "SGHMC")]
+    found = [[rows.find(m, "AUROC", preset=PIXELS, column=c) for m in samplers] for c in ("last", "oracle")]
+    if all(row is not None for column in found for row in column):
+        means = [" / ".join(f"{row.mean:.1f}" for row in column if row is not None) for column in found]
+        yield [f"inclusive-NRF on pixels ({length_of_pairs()}), SGLD / SGHMC", *means]
 
 
 def generation(records: Records) -> Table:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from nrf.reproduce.detectors.blocks import REAL
 from nrf.reproduce.kddcup.experiment import ARRAY
 from nrf.reproduce.one_class.paper import quoted_mean
-from nrf.reproduce.pages.readme import MODES
+from nrf.reproduce.pages.readme import MODES, PIXELS, length_of_pairs
 from nrf.reproduce.pages.records import Records, Rows, means
 from nrf.reproduce.pages.verdicts import NOT_RUN
 from nrf.reproduce.runner.record import Row
@@ -15,8 +15,6 @@ from nrf.reproduce.runner.report import Table
 
 NONE = "–"
 SAMPLERS = ("SGLD", "SGHMC")
-PIXELS = "released, half width"
-"""Setting of the pairs on the pixels of CIFAR-10."""
 
 
 def _mixture(records: Records) -> list[str]:
@@ -79,7 +77,7 @@ def _images(records: Records) -> list[list[str]]:
             f"{neighbours[1]:.1f}",
         ],
         [
-            f"{classes}, the paper's method on pixels, SGLD / SGHMC: AUROC, %",
+            f"{classes}, the paper's method on pixels ({length_of_pairs()}), SGLD / SGHMC: AUROC, %",
             "`cifar10-one-class`",
             _pixels(cifar10),
             f"{quoted_mean('cifar10', 'SGLD'):.1f} / {quoted_mean('cifar10', 'SGHMC'):.1f} †",
