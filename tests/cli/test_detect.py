@@ -167,6 +167,8 @@ def test_fit_mistakes(fails, data, tmp_path, model):
     source, out = data / "data.csv", tmp_path / "m"
     assert "go together" in fails("detect", "fit", source, "--out", out, "--label", "label")
     assert "go together" in fails("detect", "fit", source, "--out", out, "--normal", "ok")
+    message = fails("detect", "fit", source, "--out", out, "--drop", "kind", "--drop=label")
+    assert "--drop is given more than once, and only the last would count; give all after one --drop" in message
     message = fails("detect", "fit", source, "--out", out, "--label", "label", "--normal", "OK")
     assert "no row has label = OK; there are 'bad', 'ok'" in message
     assert "has no column 'y'; its columns are 'amount'" in fails(
