@@ -726,6 +726,7 @@ def test_overviews(run, fails, capsys):
     assert "export" in run("detect", "--help")
     assert main(["detect"]) == 2
     assert "usage: nrf detect ACTION" in capsys.readouterr().out
+    assert "unknown command 'fit'; did you mean `nrf detect fit`?" in fails("fit", "x.csv")
     assert "unknown action 'train'; `nrf detect` knows fit, score, explain, evaluate" in fails("detect", "train")
     assert "--nonsense" in fails("detect", "score", "m", "d", "--out", "s.csv", "--nonsense")
 
