@@ -496,6 +496,8 @@ def test_score_by_false_discoveries(run, data, model, tmp_path):
     np.testing.assert_array_equal(got, NRFDetector.load(model).predict_fdr(rows, 0.4))
     assert f"{got.sum()} flagged, those with p-value ≤ " in printed
     assert "(false discovery rate 0.4)" in printed
+    printed = run("detect", "score", model, data / "data.csv", "--out", out, "--fdr", "0.03", *drop)
+    assert f"0 flagged: no p-value is low enough for a false discovery rate of 0.03 among {N} rows" in printed
 
 
 def test_score_mistakes(fails, data, model, tmp_path):
