@@ -6,6 +6,7 @@ import datetime as dt
 import gzip
 import json
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from nrf.detect.tables.columns import NumericColumn
 from nrf.detect.tables.dialect import Dialect, sniffed
 from nrf.detect.tables.files import FileColumns, batches, read_table, read_training
 from nrf.detect.tables.stream import score_stream
+from nrf.detect.tables.texts import Cells
 from nrf.errors import InputError
 
 pa = pytest.importorskip("pyarrow")
@@ -142,6 +144,25 @@ def test_numbers_written_in_another_way_are_refused_with_the_option(tmp_path, ce
         read(source)
     assert f"{option}, or --categorical v" in str(caught.value)
     assert "row 1 " in str(caught.value) or "row 2 " in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("cell", "known", "option"),
+    [
+        ("54,15", Dialect(), "give --decimal ','"),
+        ("54.15", Dialect(decimal=","), "give --decimal '.'"),
+        ("1.500,5", Dialect(), "give --decimal ',' --thousands '.'"),
+        ("1,500.5", Dialect(), "give --thousands ','"),
+        ("1,500", Dialect(), "give --decimal ',' or --thousands ','"),
+        ("54.15", Dialect(decimal=",", thousands="."), "give --decimal '.' --thousands ','"),
+    ],
+)
+def test_a_later_file_with_numbers_in_another_writing_is_refused_with_the_option(cell, known, option):
+    with pytest.raises(
+        InputError, match=r"row 2: .* is no number; if this file writes numbers in another way"
+    ) as caught:
+        Cells(Path("x.csv"), "v", pa.array(["7", cell]), dialect=known).read("numeric")
+    assert str(caught.value).endswith(option)
 
 
 def test_decimals_and_thousands(tmp_path):
