@@ -165,6 +165,14 @@ def test_a_later_file_with_numbers_in_another_writing_is_refused_with_the_option
     assert str(caught.value).endswith(option)
 
 
+def test_prices_with_a_sign_are_names_and_fit_says_so(tmp_path):
+    for cells in (["€16.62", "€7"], ["1.234,50 €", "7 €"], ["12.5%", "7%"], ["$ 1,000", "-$7"]):
+        found, said = read(column(tmp_path / "x.csv", cells * 20))
+        assert pa.types.is_string(found.type)
+        assert f"has numbers with a sign, such as {cells[0]!r}, which are read as names; take out the sign" in said[0]
+    assert read(column(tmp_path / "x.csv", ["€ A", "$ B", "7 %", "x%"] * 10))[1] == []
+
+
 def test_decimals_and_thousands(tmp_path):
     def values(cells, **dialect):
         found, said = read(column(tmp_path / "x.csv", cells), **dialect)
