@@ -173,6 +173,17 @@ def test_prices_with_a_sign_are_names_and_fit_says_so(tmp_path):
     assert read(column(tmp_path / "x.csv", ["€ A", "$ B", "7 %", "x%"] * 10))[1] == []
 
 
+def test_a_first_line_that_holds_values_is_pointed_out(tmp_path):
+    for header, value in (("O-1,toys,16.62", "16.62"), ("a,b,2024-03-01 08:06:47", "2024-03-01 08:06:47")):
+        (tmp_path / "x.csv").write_text(f"{header}\nO-2,food,3.5\nO-3,food,4.5\n")
+        with pytest.warns(UserWarning, match=f"the first line names a column '{value}'; if that is a value"):
+            read_table(tmp_path / "x.csv")
+    (tmp_path / "x.csv").write_text("0,1,2024\n1.5,2,3\n")  # whole numbers are names, of arrays and of years
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        read_table(tmp_path / "x.csv")
+
+
 def test_decimals_and_thousands(tmp_path):
     def values(cells, **dialect):
         found, said = read(column(tmp_path / "x.csv", cells), **dialect)

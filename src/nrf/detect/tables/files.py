@@ -10,6 +10,7 @@ column that is nearly all numbers or dates counts as one, and its other cells ar
 from __future__ import annotations
 
 import difflib
+import re
 import warnings
 from collections import Counter
 from collections.abc import Generator, Sequence
@@ -35,9 +36,11 @@ from nrf.detect.tables.readers import (
     whole_csv,
 )
 from nrf.detect.tables.schema import Schema
-from nrf.detect.tables.texts import Cells, arrow, listed, with_missing
+from nrf.detect.tables.texts import ISO, Cells, arrow, listed, with_missing
 from nrf.errors import InputError
 
+VALUE = rf"[+-]?[0-9]+[.,][0-9]+|{ISO}.*"
+"""What is more likely a value than a name of a column: a number that is not whole, a date."""
 SHOWN = 8
 """Names in a message, at most."""
 ALIKE = 0.8
@@ -150,6 +153,12 @@ def _typed_csv(
         if arrow("types").is_binary(field.type):
             raise InputError(f"{path}: {bad_bytes(field.name, table[field.name])}; save the file as UTF-8")
     said, markers = [], set(dialect.markers)
+    values = [name for name in names if re.fullmatch(VALUE, name.strip())]
+    if values:
+        said.append(
+            f"{path}: the first line names a column {values[0]!r}; if that is a value and not a name, put a line with "
+            "the column names above"
+        )
     codes = _codes(path, names, table, dialect)
     if codes:
         known = known | dict.fromkeys(codes, arrow().string())
