@@ -167,6 +167,8 @@ def test_fit_mistakes(fails, data, tmp_path, model):
     source, out = data / "data.csv", tmp_path / "m"
     assert "go together" in fails("detect", "fit", source, "--out", out, "--label", "label")
     assert "go together" in fails("detect", "fit", source, "--out", out, "--normal", "ok")
+    message = fails("detect", "fit", source, "--out", out, "--drop", "kind", "--drop=label")
+    assert "--drop is given more than once, and only the last would count; give all after one --drop" in message
     message = fails("detect", "fit", source, "--out", out, "--label", "label", "--normal", "OK")
     assert "no row has label = OK; there are 'bad', 'ok'" in message
     assert "has no column 'y'; its columns are 'amount'" in fails(
@@ -494,6 +496,8 @@ def test_score_by_false_discoveries(run, data, model, tmp_path):
     np.testing.assert_array_equal(got, NRFDetector.load(model).predict_fdr(rows, 0.4))
     assert f"{got.sum()} flagged, those with p-value ≤ " in printed
     assert "(false discovery rate 0.4)" in printed
+    printed = run("detect", "score", model, data / "data.csv", "--out", out, "--fdr", "0.03", *drop)
+    assert f"0 flagged: no p-value is low enough for a false discovery rate of 0.03 among {N} rows" in printed
 
 
 def test_score_mistakes(fails, data, model, tmp_path):
@@ -504,6 +508,8 @@ def test_score_mistakes(fails, data, model, tmp_path):
     assert "not there at fit: 'extra'; leave them out with --drop" in message
     assert "must end in .csv or .parquet" in fails("detect", "score", model, source, "--out", tmp_path / "s.txt", *drop)
     assert "is no saved detector" in fails("detect", "score", tmp_path, source, "--out", out, *drop)
+    message = fails("detect", "score", tmp_path / "modle", source, "--out", out, *drop)
+    assert "it does not exist; give the folder it was saved in" in message
     assert "give MODEL first, then DATA" in fails("detect", "score", source, model, "--out", out)
     assert "does not exist" in fails("detect", "score", model, tmp_path / "no.csv", "--out", out)
     assert "is the input" in fails("detect", "score", model, source, "--out", source, *drop)
@@ -724,6 +730,7 @@ def test_overviews(run, fails, capsys):
     assert "export" in run("detect", "--help")
     assert main(["detect"]) == 2
     assert "usage: nrf detect ACTION" in capsys.readouterr().out
+    assert "unknown command 'fit'; did you mean `nrf detect fit`?" in fails("fit", "x.csv")
     assert "unknown action 'train'; `nrf detect` knows fit, score, explain, evaluate" in fails("detect", "train")
     assert "--nonsense" in fails("detect", "score", "m", "d", "--out", "s.csv", "--nonsense")
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from nrf.errors import InputError
 from nrf.learners import Revision
 from nrf.models import LatentGenerator
 from nrf.networks import MLPPotential
@@ -31,6 +32,15 @@ def _standardising(sigma=0.0, *, revision=None):
     )
     torch.manual_seed(0)
     return TrainedModel(preset, MLPPotential(widths=(4,)).build((2,)), LatentGenerator(norm, 2, sigma), (2,), 0)
+
+
+def test_rows_of_another_shape_are_refused():
+    trained = _standardising()
+    with pytest.raises(InputError, match=r"rows must have the shape \(n, 2\), got \(2,\); put a single row in a list"):
+        trained.score_samples([0.0, 0.0])
+    with pytest.raises(InputError, match=r"rows must have the shape \(n, 2\), got \(1, 3\)$"):
+        trained.revise(torch.zeros(1, 3))
+    assert trained.score_samples([[0.0, 0.0]]).shape == (1,)
 
 
 def _means_of_draws(x):

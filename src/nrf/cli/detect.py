@@ -254,6 +254,11 @@ def score(
     seconds = time.perf_counter() - started
     if fdr is None:
         rule = f"flagged by {_threshold(detector)}"
+    elif not summary.anomalies:
+        rule = (
+            f"flagged: no p-value is low enough for a false discovery rate of {fdr:g} among {summary.rows} rows; a fit "
+            "to more rows has lower p-values"
+        )
     else:
         rule = f"flagged, those with p-value ≤ {summary.p_cutoff:.4g} (false discovery rate {fdr:g})"
     say(f"{summary.rows} rows scored in {seconds:.1f} s, {summary.lowest:.4g} … {summary.highest:.4g}: {out}")

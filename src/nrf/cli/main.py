@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from nrf._version import __version__
 from nrf.cli.bench import bench
 from nrf.cli.data import data
-from nrf.cli.detect import detect
+from nrf.cli.detect import ACTIONS, detect
 from nrf.cli.experiments import demo, reproduce
 from nrf.cli.parsing import STOPPED, parse, parse_with_sampler, say_old
 from nrf.cli.quality import quality
@@ -81,6 +81,8 @@ def _dispatch(arguments: list[str]) -> int:
         say_old("nrf export", "nrf detect export")
         return detect(["export", *rest])
     if command not in COMMANDS:
+        if command in ACTIONS:
+            raise InputError(f"unknown command {command!r}; did you mean `nrf detect {command}`?")
         near = difflib.get_close_matches(command, ["detect", "train", *COMMANDS], n=3)
         hint = f"did you mean {', '.join(near)}?" if near else "`nrf --help` lists them"
         raise InputError(f"unknown command {command!r}; {hint}")

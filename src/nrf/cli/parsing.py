@@ -25,6 +25,9 @@ Input = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="INPUT")]
 FRAME = " │─╭╮╰╯-"
 """Characters that boxes are drawn with; where the output is not UTF-8, blanks and dashes."""
 
+LISTS = ("--id", "--drop", "--keep", "--categorical", "--missing", "--columns")
+"""Options that take several values."""
+
 STOPPED = 130
 """Exit code of a run that was asked to stop, as in shells."""
 
@@ -56,6 +59,11 @@ def in_new_names(arguments: list[str], renamed: Mapping[str, str]) -> list[str]:
 
 def parse(function: Callable[..., int], arguments: list[str], prog: str, *config: Any) -> Callable[[], int]:
     """Parse the arguments now and call the function later, so that errors in them do not mix with its output."""
+    for option in LISTS:
+        if sum(a == option or a.startswith(f"{option}=") for a in arguments) > 1:
+            raise InputError(
+                f"{option} is given more than once, and only the last would count; give all after one {option}"
+            )
     deferred = tyro.conf.configure(tyro.conf.FlagCreatePairsOff, tyro.conf.DisallowNone)(_deferred(function))
     return in_one_line(lambda: tyro.cli(deferred, args=arguments, prog=prog, config=config), prog)
 

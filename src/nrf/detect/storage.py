@@ -408,6 +408,8 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
 def _read_description(path: Path) -> dict[str, Any]:
     file = path / DESCRIPTION
     if not file.is_file():
+        if not path.exists():
+            raise CheckpointError(f"{path} is no saved detector: it does not exist; give the folder it was saved in")
         killed = path.is_dir() and any(path.iterdir()) and is_free(path)
         why = "; a save was interrupted, save again" if killed else ""
         raise CheckpointError(f"{path} is no saved detector: it has no {DESCRIPTION}{why}")

@@ -121,7 +121,7 @@ class TrainedModel:
             One number per row.
         """
         with torch.no_grad(), frozen(self.potential):
-            return _in_chunks(lambda rows: self.potential(rows), x, SCORE_CHUNK, "potential")
+            return _in_chunks(lambda rows: self.potential(rows), self._rows(x), SCORE_CHUNK, "potential")
 
     def log_density(self, x: Array | Tensor) -> Array:
         """``log p(x)`` of each row in nats, where the learner makes the potential a normalised density.
@@ -139,7 +139,7 @@ class TrainedModel:
             InputError: The potential is known up to a constant only.
         """
         field = self._require_density()
-        return _in_chunks(lambda rows: log_density(field, rows), x, SCORE_CHUNK, "log-density")
+        return _in_chunks(lambda rows: log_density(field, rows), self._rows(x), SCORE_CHUNK, "log-density")
 
     def normaliser(self, *, seed: int = 0, n_chains: int = 500, n_between: int = 10, n_moves: int = 2) -> Normaliser:
         """``∫ p(x) dx`` by methods that do not use how the field was learned: 1 if :meth:`log_density` is right.
@@ -274,7 +274,7 @@ class TrainedModel:
             return found.x
 
         with frozen(self.potential, self.generator):
-            return _in_chunks(pull, x, SCORE_CHUNK, "revised rows")
+            return _in_chunks(pull, self._rows(x), SCORE_CHUNK, "revised rows")
 
     def interpolate(self, pairs: int, steps: int, *, seed: int = 0) -> Array:
         """Generated events along straight lines between ``pairs`` of codes: ``(pairs, steps, *event)``."""
@@ -289,6 +289,16 @@ class TrainedModel:
         with torch.no_grad(), frozen(self.generator):
             events = self._generate(codes.flatten(0, 1), company)
         return np.asarray(events.numpy()).reshape(pairs, steps, *self.event_shape)
+
+    def _rows(self, x: Array | Tensor) -> Tensor:
+        """The given rows as a tensor, if they have the shape of the model's."""
+        given = x.detach().cpu() if isinstance(x, Tensor) else x
+        rows = torch.from_numpy(np.ascontiguousarray(given, dtype=np.float32))
+        if rows.shape[1:] != self.event_shape:
+            wanted = ", ".join(["n", *map(str, self.event_shape)])
+            hint = "; put a single row in a list: [x]" if np.shape(given) == self.event_shape else ""
+            raise InputError(f"rows must have the shape ({wanted}), got {tuple(np.shape(given))}{hint}")
+        return rows
 
     @property
     def _mixes_rows(self) -> bool:
@@ -378,9 +388,7 @@ def _along_x(revision: Revision, sampler: Sampler, start_level: int) -> tuple[Re
     return replace(revision, target="x", start_level=start_level), alone
 
 
-def _in_chunks(function: Callable[[Tensor], Tensor], x: Array | Tensor, size: int, what: str) -> Array:
-    given = x.detach().cpu() if isinstance(x, Tensor) else x
-    rows = torch.from_numpy(np.ascontiguousarray(given, dtype=np.float32))
+def _in_chunks(function: Callable[[Tensor], Tensor], rows: Tensor, size: int, what: str) -> Array:
     out = torch.cat([function(part) for part in torch.split(rows, size)])
     require_finite(**{what: out})
     return np.asarray(out.numpy())

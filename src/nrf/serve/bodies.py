@@ -203,7 +203,7 @@ def _check_widths(names: Sequence[str], rows: list[list[Any]]) -> None:
 
 def _cell_problem(text: str) -> str:
     """What is wrong with a cell, without the options of the command line."""
-    return text.removeprefix(f"{CSV_BODY}: ").partition("; if it means")[0] + "; leave the cell empty if it is missing"
+    return text.removeprefix(f"{CSV_BODY}: ").partition("; if ")[0] + "; leave the cell empty if it is missing"
 
 
 def _parquet(reader: RowsReader, body: bytes, limits: Limits) -> Any:

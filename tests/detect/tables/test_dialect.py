@@ -6,6 +6,7 @@ import datetime as dt
 import gzip
 import json
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from nrf.detect.tables.columns import NumericColumn
 from nrf.detect.tables.dialect import Dialect, sniffed
 from nrf.detect.tables.files import FileColumns, batches, read_table, read_training
 from nrf.detect.tables.stream import score_stream
+from nrf.detect.tables.texts import Cells
 from nrf.errors import InputError
 
 pa = pytest.importorskip("pyarrow")
@@ -142,6 +144,44 @@ def test_numbers_written_in_another_way_are_refused_with_the_option(tmp_path, ce
         read(source)
     assert f"{option}, or --categorical v" in str(caught.value)
     assert "row 1 " in str(caught.value) or "row 2 " in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("cell", "known", "option"),
+    [
+        ("54,15", Dialect(), "give --decimal ','"),
+        ("54.15", Dialect(decimal=","), "give --decimal '.'"),
+        ("1.500,5", Dialect(), "give --decimal ',' --thousands '.'"),
+        ("1,500.5", Dialect(), "give --thousands ','"),
+        ("1,500", Dialect(), "give --decimal ',' or --thousands ','"),
+        ("54.15", Dialect(decimal=",", thousands="."), "give --decimal '.' --thousands ','"),
+    ],
+)
+def test_a_later_file_with_numbers_in_another_writing_is_refused_with_the_option(cell, known, option):
+    with pytest.raises(
+        InputError, match=r"row 2: .* is no number; if this file writes numbers in another way"
+    ) as caught:
+        Cells(Path("x.csv"), "v", pa.array(["7", cell]), dialect=known).read("numeric")
+    assert str(caught.value).endswith(option)
+
+
+def test_prices_with_a_sign_are_names_and_fit_says_so(tmp_path):
+    for cells in (["€16.62", "€7"], ["1.234,50 €", "7 €"], ["12.5%", "7%"], ["$ 1,000", "-$7"]):
+        found, said = read(column(tmp_path / "x.csv", cells * 20))
+        assert pa.types.is_string(found.type)
+        assert f"has numbers with a sign, such as {cells[0]!r}, which are read as names; take out the sign" in said[0]
+    assert read(column(tmp_path / "x.csv", ["€ A", "$ B", "7 %", "x%"] * 10))[1] == []
+
+
+def test_a_first_line_that_holds_values_is_pointed_out(tmp_path):
+    for header, value in (("O-1,toys,16.62", "16.62"), ("a,b,2024-03-01 08:06:47", "2024-03-01 08:06:47")):
+        (tmp_path / "x.csv").write_text(f"{header}\nO-2,food,3.5\nO-3,food,4.5\n")
+        with pytest.warns(UserWarning, match=f"the first line names a column '{value}'; if that is a value"):
+            read_table(tmp_path / "x.csv")
+    (tmp_path / "x.csv").write_text("0,1,2024\n1.5,2,3\n")  # whole numbers are names, of arrays and of years
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        read_table(tmp_path / "x.csv")
 
 
 def test_decimals_and_thousands(tmp_path):

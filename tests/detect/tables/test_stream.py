@@ -527,6 +527,11 @@ def test_missing_and_extra_columns(detector, tmp_path):
         score_stream(detector, source, tmp_path / "s.csv", drop=["z"])
     with pytest.raises(InputError, match="label 'city' as a feature"):
         batches(detector.encoder_, source, drop=["y"], label="city")
+    with pytest.raises(InputError, match="has no column 'Cty'; did you mean 'city'"):
+        score_stream(detector, source, tmp_path / "s.csv", drop=["Cty"])
+    renamed = data.rename_columns([{"count": "Count", "city": "citiy"}.get(name, name) for name in data.column_names])
+    with pytest.raises(SchemaError, match="if they are the same, rename 'Count' to 'count', 'citiy' to 'city'"):
+        score_stream(detector, write(renamed, tmp_path / "r.csv"), tmp_path / "s.csv")
     many = pa.table({f"c{i}": [1] for i in range(12)})
     with pytest.raises(SchemaError, match="and 4 more"):
         score_stream(detector, write(many, tmp_path / "m.csv"), tmp_path / "s.csv")

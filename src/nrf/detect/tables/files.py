@@ -9,6 +9,8 @@ column that is nearly all numbers or dates counts as one, and its other cells ar
 
 from __future__ import annotations
 
+import difflib
+import re
 import warnings
 from collections import Counter
 from collections.abc import Generator, Sequence
@@ -34,8 +36,15 @@ from nrf.detect.tables.readers import (
     whole_csv,
 )
 from nrf.detect.tables.schema import Schema
-from nrf.detect.tables.texts import Cells, arrow, listed, with_missing
+from nrf.detect.tables.texts import ISO, Cells, arrow, listed, with_missing
 from nrf.errors import InputError
+
+VALUE = rf"[+-]?[0-9]+[.,][0-9]+|{ISO}.*"
+"""What is more likely a value than a name of a column: a number that is not whole, a date."""
+SHOWN = 8
+"""Names in a message, at most."""
+ALIKE = 0.8
+"""How like two names must be for one to be taken for the other misspelt, between 0 and 1."""
 
 
 @dataclass(frozen=True)
@@ -144,6 +153,12 @@ def _typed_csv(
         if arrow("types").is_binary(field.type):
             raise InputError(f"{path}: {bad_bytes(field.name, table[field.name])}; save the file as UTF-8")
     said, markers = [], set(dialect.markers)
+    values = [name for name in names if re.fullmatch(VALUE, name.strip())]
+    if values:
+        said.append(
+            f"{path}: the first line names a column {values[0]!r}; if that is a value and not a name, put a line with "
+            "the column names above"
+        )
     codes = _codes(path, names, table, dialect)
     if codes:
         known = known | dict.fromkeys(codes, arrow().string())
@@ -277,7 +292,9 @@ def _without(path: Path, names: list[str], drop: Sequence[str]) -> list[str]:
 
 def _require(path: Path, name: str, names: list[str]) -> None:
     if name not in names:
-        raise InputError(f"{path}: has no column {name!r}; its columns are {listed_names(names)}")
+        like = _like(name, names)
+        hint = "" if like is None else f"did you mean {like!r}? "
+        raise InputError(f"{path}: has no column {name!r}; {hint}its columns are {listed_names(names)}")
 
 
 def found_columns(
@@ -309,20 +326,36 @@ def found_columns(
             f"{path}: has {len(there)} columns, the detector was fitted on {len(schema.columns)}; "
             "give the same ones in the same order, and leave others out with --drop"
         )
-    absent = f"columns missing: {listed_names(match.missing)}; add them, or fit again without them"
-    wrong = [absent] if match.missing else []
-    if match.extra:
-        wrong.append(f"columns that were not there at fit: {listed_names(match.extra)}; leave them out with --drop")
-    if wrong:
-        raise SchemaError(f"{path}: {'; '.join(wrong)}")
+    require_columns(path, match.missing, match.extra)
     read = (column.name for column in schema.columns if column.is_read and column.name in match.places)
     return {name: there[match.places[name]] for name in read if there[match.places[name]] != label}
 
 
+def require_columns(path: Path, missing: Sequence[str], extra: Sequence[str]) -> None:
+    """Refuse a file that lacks columns, or has others, and name those that may be the missing ones misspelt."""
+    likes = {name: _like(name, extra) for name in missing[:SHOWN]}
+    wrong = []
+    if missing:
+        wrong.append(f"columns missing: {listed_names(missing)}; add them, or fit again without them")
+    if extra:
+        wrong.append(f"columns that were not there at fit: {listed_names(extra)}; leave them out with --drop")
+    if renames := [f"{like!r} to {name!r}" for name, like in likes.items() if like is not None]:
+        wrong.append(f"if they are the same, rename {', '.join(renames)}")
+    if wrong:
+        raise SchemaError(f"{path}: {'; '.join(wrong)}")
+
+
+def _like(name: str, names: Sequence[str]) -> str | None:
+    """The one of some names that is most like a name, if any is."""
+    small = {other.casefold(): other for other in names}
+    near = difflib.get_close_matches(name.casefold(), small, n=1, cutoff=ALIKE)
+    return small[near[0]] if near else None
+
+
 def listed_names(names: Sequence[str]) -> str:
-    """The first eight names, for a message."""
-    shown = ", ".join(map(repr, names[:8]))
-    return f"{shown} and {len(names) - 8} more" if len(names) > 8 else shown
+    """The first names, for a message."""
+    shown = ", ".join(map(repr, names[:SHOWN]))
+    return f"{shown} and {len(names) - SHOWN} more" if len(names) > SHOWN else shown
 
 
 # -------------------------------------------------------------------------------------------------------------- reading

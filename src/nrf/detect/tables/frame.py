@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import numbers
+import os
 import reprlib
 import sys
 from collections import Counter
@@ -138,8 +139,13 @@ def in_common_form(data: Any) -> Any:
     """Convert data that scikit-learn would misread: masked values to NaN, record batches to tables.
 
     Raises:
-        InputError: It is an array with a column that does not hold numbers; the column is named.
+        InputError: It is the name of a file, or an array with a column that does not hold numbers; the column is named.
     """
+    if isinstance(data, str | os.PathLike):
+        raise InputError(
+            f"rows are needed, not the name {str(data)!r}; read a file with read_table of nrf.detect.tables.files, or "
+            "with pandas"
+        )
     if isinstance(data, np.ma.MaskedArray):
         data = as_array(data)
     if isinstance(data, torch.Tensor):
@@ -305,7 +311,10 @@ def as_table(data: Any) -> nw.DataFrame[Any] | None:
     if isinstance(table, nw.LazyFrame):
         raise InputError("the table is lazy; run its query first, with .collect()")
     if isinstance(table, nw.Series):
-        raise InputError("the table is a single series; make it a table with .to_frame()")
+        raise InputError(
+            "the table is a single series; for one row of a table take table[i : i + 1] (pandas: table.iloc[[i]]), for "
+            "one column make it a table with .to_frame()"
+        )
     return table if isinstance(table, nw.DataFrame) else None
 
 

@@ -52,6 +52,8 @@ SHAPES = {
     "1 Feb 2024": r"^[0-9]{1,2}[ -][A-Za-z]{3,9}\.?[ -]([0-9]{4}|[0-9]{2})$",
 }
 """Ways to write dates; the first two are read as dates."""
+SIGNED = r"^[+-]?[€$£¥] ?[+-]?[0-9][0-9.,]*$|^[+-]?[0-9][0-9.,]* ?[€$£¥%]$"
+"""Numbers with the sign of a currency, or a percentage."""
 
 
 @dataclass(frozen=True)
@@ -82,9 +84,10 @@ def settled(path: Path, name: str, column: Any, dialect: Dialect) -> Settled:
     """
     present = column.drop_null()
     places = np.unique(np.linspace(0, max(len(present) - 1, 0), min(SAMPLE, len(present))).astype(np.int64))
-    kind = _Column(path, name, present.take(places), dialect).guess()
+    sample = _Column(path, name, present.take(places), dialect)
+    kind = sample.guess()
     if kind == "":
-        return Settled()
+        return sample.with_signs()
     whole = _Column(path, name, column, dialect)
     if kind == "number":
         return whole.as_numbers()
@@ -170,6 +173,16 @@ class _Column:
         raise InputError(
             f"{self.where} looks like numbers written in another way: {cells}; give {' or '.join(options)}, "
             f"or --categorical {_quoted(self.name)} if they are names"
+        )
+
+    def with_signs(self) -> Settled:
+        """Names, but say so if they look like prices or percentages."""
+        signed = self.matching(SIGNED)
+        if not signed.any() or not self.nearly(signed):
+            return Settled()
+        first = self.text[int(signed.argmax())].as_py()
+        return Settled(
+            said=f"{self.where} has numbers with a sign, such as {first!r}, which are read as names; take out the sign"
         )
 
     def as_times(self) -> Settled:

@@ -6,7 +6,7 @@ import datetime as dt
 import importlib
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import filterfalse
 from pathlib import Path
 from typing import Any
@@ -97,12 +97,31 @@ class Cells:
         if values is not None:
             return values
         bad = first_bad(ways[0].read, text)
-        fix = (
-            "" if kind == "boolean" else "; if it means a missing value, name it after --missing, or give --odd missing"
-        )
+        options = self._other_writings(text[bad]) if kind == "numeric" else []
+        fix = "; if it means a missing value, name it after --missing, or give --odd missing"
+        if kind == "boolean":
+            fix = ""
+        elif options:
+            fix = f"; if this file writes numbers in another way, give {' or '.join(options)}"
         raise InputError(
             f"{self.path}: column {self.name!r}, row {self.first + bad}: {text[bad].as_py()!r} is {WANTED[kind]}{fix}"
         )
+
+    def _other_writings(self, cell: Any) -> list[str]:
+        """Options with which a cell is a number, the simplest ones."""
+        pc, point, mark = arrow("compute"), self.dialect.decimal, "," if self.dialect.decimal == "." else "."
+        ways = {
+            f"--decimal '{mark}'": (mark, self.dialect.thousands),
+            f"--decimal '{mark}' --thousands '{point}'": (mark, point),
+            f"--thousands '{mark}'": (point, mark),
+        }
+        fits = list[str]()
+        for option, (decimal, thousands) in ways.items():
+            if decimal != thousands and not any(option.startswith(simple) for simple in fits):
+                other = replace(self.dialect, decimal=decimal, thousands=thousands)
+                text = standard(arrow().array([cell.as_py()]), other)
+                fits += [option] if pc.match_substring_regex(text, NUMBER)[0].as_py() else []
+        return fits
 
     def read_numbers(self) -> Any:
         """Numbers, and missing values for all other cells."""

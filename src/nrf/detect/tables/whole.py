@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nrf.detect.tables.dialect import Dialect
-from nrf.detect.tables.files import Batch, batches, column_names, listed_names, read_training
-from nrf.detect.tables.matching import SchemaError
+from nrf.detect.tables.files import Batch, batches, column_names, read_training, require_columns
 from nrf.detect.tables.readers import BATCH_ROWS
 from nrf.detect.tables.schema import Schema
 from nrf.detect.windows import Windows
@@ -82,12 +81,7 @@ def _whole(
     others = {*drop, *copied, *known.names, *([] if label is None else [label])}
     missing = [name for name in needed if name not in names or name in drop]
     extra = [name for name in names if name not in needed and name not in others]
-    absent = f"columns missing: {listed_names(missing)}; add them, or fit again without them"
-    wrong = [absent] if missing else []
-    if extra:
-        wrong.append(f"columns that were not there at fit: {listed_names(extra)}; leave them out with --drop")
-    if wrong:
-        raise SchemaError(f"{path}: {'; '.join(wrong)}")
+    require_columns(path, missing, extra)
     unread = [name for name in names if name not in {*needed, *copied, label}]
     levels = {column.name for column in schema.columns if column.kind == "categorical"}
     strings = [name for name in windows.columns_ if f"{name}[0]" in levels]
