@@ -179,7 +179,7 @@ def controls(record: str, dataset: str, records: Records) -> Table:
         "untrained potential",
         *(f"{n} on the features of `best`" for n in ("1-NN", "untrained potential")),
     ]
-    names += [name for name in rows.methods("AUROC") if name == "sum of the answers of `best`"]
+    names = [name for name in (*names, "sum of the answers of `best`") if name in rows.methods("AUROC")]
     return _by_class(dataset, names, [partial(_control, rows, name) for name in names])
 
 
