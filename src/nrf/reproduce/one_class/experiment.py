@@ -36,6 +36,7 @@ class OneClass(Experiment[OneClassConfig]):
     """The experiments behind `nrf reproduce mnist-one-class` and `cifar10-one-class`."""
 
     partial = True
+    keeps_rows = True
     lead = (
         "Trained on one class, tested on all: AUROC in percent, the other classes being anomalies. Of each model three "
         "epochs are reported: the last, one selected without test images, and the best on the test images, as "
