@@ -100,7 +100,6 @@ class KDDCup(Experiment[KDDConfig]):
     quick = QUICK
     partial = True
     keeps_rows = True
-    keeps_rows = True
 
     def seeds(self, config: KDDConfig) -> Sequence[int]:
         return range(config.splits)
