@@ -508,7 +508,7 @@ def test_score_mistakes(fails, data, model, tmp_path):
     assert "not there at fit: 'extra'; leave them out with --drop" in message
     assert "must end in .csv or .parquet" in fails("detect", "score", model, source, "--out", tmp_path / "s.txt", *drop)
     assert "is no saved detector" in fails("detect", "score", tmp_path, source, "--out", out, *drop)
-    message = fails("detect", "score", tmp_path / "modle", source, "--out", out, *drop)
+    message = fails("detect", "score", tmp_path / "elsewhere", source, "--out", out, *drop)
     assert "it does not exist; give the folder it was saved in" in message
     assert "give MODEL first, then DATA" in fails("detect", "score", source, model, "--out", out)
     assert "does not exist" in fails("detect", "score", model, tmp_path / "no.csv", "--out", out)
