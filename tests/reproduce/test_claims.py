@@ -353,6 +353,23 @@ def test_in_short_each_claim_has_one_line_and_counts_the_rest():
         assert 1 + sum(int(part.split()[0]) for part in rest.split(", ") if part) == len(mine)
 
 
+def test_in_short_the_comparison_closest_to_the_paper_comes_first():
+    where = {line[0]: line[2] for line in claims_in_short(Records(RESULTS)).rows}
+    assert where[MNIST[REVISION]].startswith("MNIST, SGLD, L = 10: ")  # the row whose scores the claim quotes
+    assert where["SGHMC detects better than SGLD."].startswith("KDDCUP, `released, 118 columns`, best epoch")
+
+
+def test_revision_on_cifar10_is_a_comparison_of_its_own_and_a_fall_of_the_distance_is_better(tmp_path):
+    rows = [
+        Row(f"inclusive-NRF: {REVISION}", metric, mean, 0.01, 3, preset="best")
+        for metric, mean in (("IS-c10", 0.1), ("FID-c10", -0.2))
+    ]
+    Record("cifar10-generation", "nrf", rows=rows).write(tmp_path / "cifar10-generation.json")
+    found = [line for line in claims(Records(tmp_path)).rows if line[1] == "CIFAR-10, standard CNN"]
+    assert [(line[0], line[2]) for line in found[:2]] == [(MNIST[REVISION], f"*{SMALLER}*")] * 2
+    assert [line[3][:6] for line in found[:2]] == ["+0.100", "+0.200"]
+
+
 def test_in_short_a_comparison_that_was_not_run_is_never_put_before_one_that_was(tmp_path):
     rows = [
         Row(name, "covered modes", mean, 1.0, 10, preset="paper", case="generation, last weights")
